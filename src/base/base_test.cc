@@ -1,0 +1,105 @@
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "base/time.h"
+
+namespace atelier {
+namespace {
+
+Result<int> half(int value) {
+  if (value % 2 != 0) return Error{Code::kInvalidArgument, "odd"};
+  return value / 2;
+}
+Result<int> quarter(int value) { return TRY(half(TRY(half(value)))); }
+
+TEST(Result, TryHandsTheErrorToTheCaller) {
+  EXPECT_EQ(*quarter(12), 3);
+  EXPECT_EQ(quarter(6).error().message, "odd");
+  EXPECT_EQ(quarter(6).error().within("six").message, "six: odd");
+}
+
+TEST(File, ADurableWriteReplacesWholeAndLeavesNoTemporary) {
+  const TempFolder folder = *TempFolder::create();
+  const auto path = folder.path() / "a";
+  ASSERT_TRUE(write_file_durably(path, "one", 0600));
+  ASSERT_TRUE(write_file_durably(path, "two", 0600));
+  EXPECT_EQ(*read_file(path), "two");
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+TEST(File, CreateRefusesAFileThatIsThere) {
+  const TempFolder folder = *TempFolder::create();
+  const auto path = folder.path() / "a";
+  ASSERT_TRUE(create_file_durably(path, "mine"));
+  EXPECT_EQ(create_file_durably(path, "other").error().code, Code::kAlreadyExists);
+  EXPECT_EQ(*read_file(path), "mine");
+}
+
+TEST(File, ReadNamesTheLimitAndThePath) {
+  const TempFolder folder = *TempFolder::create();
+  ASSERT_TRUE(write_file_durably(folder.path() / "a", std::string(100, 'x')));
+  EXPECT_EQ(read_file(folder.path() / "a", 99).error().code, Code::kResourceExhausted);
+  EXPECT_EQ(read_file(folder.path() / "none").error().code, Code::kNotFound);
+  EXPECT_NE(read_file(folder.path() / "none").error().message.find("none"), std::string::npos);
+}
+
+TEST(File, ALockIsHeldByOneOwner) {
+  const TempFolder folder = *TempFolder::create();
+  Result<UniqueFd> first = lock_file(folder.path() / "lock");
+  ASSERT_TRUE(first);
+  EXPECT_EQ(lock_file(folder.path() / "lock").error().code, Code::kFailedPrecondition);
+  first->reset();
+  EXPECT_TRUE(lock_file(folder.path() / "lock"));
+}
+
+TEST(Hash, KnownDigests) {
+  EXPECT_EQ(sha256_hex(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(to_hex(digest(Digest::kMd5, "abc")), "900150983cd24fb0d6963f7d28e17f72");
+  EXPECT_EQ(to_base64("abcd"), "YWJjZA==");
+  EXPECT_EQ(*from_base64("YWJjZA=="), "abcd");
+  EXPECT_FALSE(from_base64("YW*j"));
+  EXPECT_EQ(*from_hex("00ff"), std::string("\0\xff", 2));
+  EXPECT_FALSE(from_hex("0g"));
+}
+
+TEST(Time, WritesAndReadsTheFormsOfTheWire) {
+  const Time time = from_epoch_milliseconds(1796022355123);
+  EXPECT_EQ(format_iso8601(time, true), "2026-11-30T07:05:55.123Z");
+  EXPECT_EQ(format_basic_iso8601(time), "20261130T070555Z");
+  EXPECT_EQ(format_http_date(time), "Mon, 30 Nov 2026 07:05:55 GMT");
+  EXPECT_EQ(*parse_iso8601("2026-11-30T07:05:55.123Z"), time);
+  EXPECT_EQ(*parse_iso8601("20261130T070555Z"), time - std::chrono::milliseconds{123});
+  EXPECT_EQ(*parse_http_date("Mon, 30 Nov 2026 07:05:55 GMT"), time - std::chrono::milliseconds{123});
+  EXPECT_FALSE(parse_iso8601("2026-13-30T07:05:55Z"));
+  EXPECT_FALSE(parse_iso8601("yesterday at noon, more or less"));
+}
+
+TEST(Json, ErrorsSayWhereAndDepthIsBounded) {
+  EXPECT_TRUE(parse_json(R"({"a":[1,2,{"b":null}]})"));
+  EXPECT_NE(parse_json("{\"a\":}").error().message.find("byte 5"), std::string::npos);
+  EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')));
+  EXPECT_FALSE(parse_json("{} x"));
+}
+
+TEST(Id, TokensHaveTheirLengthAndDiffer) {
+  EXPECT_EQ(random_id().size(), 32u);
+  EXPECT_EQ(random_token(20).size(), 20u);
+  EXPECT_NE(random_token(20), random_token(20));
+}
+
+TEST(Rng, IsAFunctionOfSeedStreamAndIndex) {
+  EXPECT_EQ(rng(1, 2, 3), rng(1, 2, 3));
+  EXPECT_NE(rng(1, 2, 3), rng(1, 2, 4));
+  EXPECT_NE(rng(1, 2, 3), rng(2, 1, 3));
+}
+
+}  // namespace
+}  // namespace atelier
