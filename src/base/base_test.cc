@@ -77,7 +77,8 @@ TEST(Time, WritesAndReadsTheFormsOfTheWire) {
   EXPECT_EQ(format_http_date(time), "Mon, 30 Nov 2026 07:05:55 GMT");
   EXPECT_EQ(*parse_iso8601("2026-11-30T07:05:55.123Z"), time);
   EXPECT_EQ(*parse_iso8601("20261130T070555Z"), time - std::chrono::milliseconds{123});
-  EXPECT_EQ(*parse_http_date("Mon, 30 Nov 2026 07:05:55 GMT"), time - std::chrono::milliseconds{123});
+  EXPECT_EQ(*parse_http_date("Mon, 30 Nov 2026 07:05:55 GMT"),
+            time - std::chrono::milliseconds{123});
   EXPECT_FALSE(parse_iso8601("2026-13-30T07:05:55Z"));
   EXPECT_FALSE(parse_iso8601("yesterday at noon, more or less"));
 }

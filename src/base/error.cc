@@ -16,22 +16,38 @@ Error Error::within(std::string_view what) const& {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::kInvalidArgument: return "InvalidArgument";
-    case Code::kUnauthenticated: return "Unauthenticated";
-    case Code::kPermissionDenied: return "PermissionDenied";
-    case Code::kNotFound: return "NotFound";
-    case Code::kAlreadyExists: return "AlreadyExists";
-    case Code::kFailedPrecondition: return "FailedPrecondition";
-    case Code::kAborted: return "Aborted";
-    case Code::kOutOfRange: return "OutOfRange";
-    case Code::kResourceExhausted: return "ResourceExhausted";
-    case Code::kCancelled: return "Cancelled";
-    case Code::kDeadlineExceeded: return "DeadlineExceeded";
-    case Code::kUnavailable: return "Unavailable";
-    case Code::kUnimplemented: return "Unimplemented";
-    case Code::kDataLoss: return "DataLoss";
-    case Code::kIo: return "Io";
-    case Code::kInternal: return "Internal";
+    case Code::kInvalidArgument:
+      return "InvalidArgument";
+    case Code::kUnauthenticated:
+      return "Unauthenticated";
+    case Code::kPermissionDenied:
+      return "PermissionDenied";
+    case Code::kNotFound:
+      return "NotFound";
+    case Code::kAlreadyExists:
+      return "AlreadyExists";
+    case Code::kFailedPrecondition:
+      return "FailedPrecondition";
+    case Code::kAborted:
+      return "Aborted";
+    case Code::kOutOfRange:
+      return "OutOfRange";
+    case Code::kResourceExhausted:
+      return "ResourceExhausted";
+    case Code::kCancelled:
+      return "Cancelled";
+    case Code::kDeadlineExceeded:
+      return "DeadlineExceeded";
+    case Code::kUnavailable:
+      return "Unavailable";
+    case Code::kUnimplemented:
+      return "Unimplemented";
+    case Code::kDataLoss:
+      return "DataLoss";
+    case Code::kIo:
+      return "Io";
+    case Code::kInternal:
+      return "Internal";
   }
   return "Internal";
 }
@@ -40,20 +56,44 @@ Error error_from_errno(std::string_view what, int errno_value) {
   Code code = Code::kIo;
   Retry retry = Retry::kNo;
   switch (errno_value) {
-    case ENOENT: case ENOTDIR: code = Code::kNotFound; break;
-    case EEXIST: code = Code::kAlreadyExists; break;
-    case EACCES: case EPERM: case EROFS: code = Code::kPermissionDenied; break;
-    case ENOSPC: case EDQUOT: case EMFILE: case ENFILE: case ENOMEM:
+    case ENOENT:
+    case ENOTDIR:
+      code = Code::kNotFound;
+      break;
+    case EEXIST:
+      code = Code::kAlreadyExists;
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      code = Code::kPermissionDenied;
+      break;
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
       code = Code::kResourceExhausted;
       break;
-    case EINVAL: case ENAMETOOLONG: code = Code::kInvalidArgument; break;
-    case ECONNREFUSED: case ECONNRESET: case EPIPE: case EAGAIN: case EHOSTUNREACH:
+    case EINVAL:
+    case ENAMETOOLONG:
+      code = Code::kInvalidArgument;
+      break;
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case EPIPE:
+    case EAGAIN:
+    case EHOSTUNREACH:
     case ENETUNREACH:
       code = Code::kUnavailable;
       retry = Retry::kYes;
       break;
-    case ETIMEDOUT: code = Code::kDeadlineExceeded; retry = Retry::kYes; break;
-    default: break;
+    case ETIMEDOUT:
+      code = Code::kDeadlineExceeded;
+      retry = Retry::kYes;
+      break;
+    default:
+      break;
   }
   std::array<char, 256> buffer{};
   std::string message{what};

@@ -13,9 +13,9 @@
 namespace atelier {
 
 enum class Code {
-  kInvalidArgument,     // the caller's input is wrong; the message names member, value and limit
-  kUnauthenticated,     // no proof of who is calling, or a wrong one
-  kPermissionDenied,    // known caller, not allowed
+  kInvalidArgument,   // the caller's input is wrong; the message names member, value and limit
+  kUnauthenticated,   // no proof of who is calling, or a wrong one
+  kPermissionDenied,  // known caller, not allowed
   kNotFound,
   kAlreadyExists,
   kFailedPrecondition,  // the thing is not in the state that this needs
@@ -24,11 +24,11 @@ enum class Code {
   kResourceExhausted,   // disk, memory, quota or a bound on a request
   kCancelled,
   kDeadlineExceeded,
-  kUnavailable,         // the other side is away; trying again may help
+  kUnavailable,  // the other side is away; trying again may help
   kUnimplemented,
-  kDataLoss,            // bytes are not what they should be
-  kIo,                  // the operating system refused
-  kInternal,            // a bug of ours
+  kDataLoss,  // bytes are not what they should be
+  kIo,        // the operating system refused
+  kInternal,  // a bug of ours
 };
 
 // Whether the same call may succeed if it is made again.
@@ -56,7 +56,7 @@ Error error_from_errno(std::string_view what, int errno_value);
 
 // Stops the process if `condition` does not hold. For what only a bug can cause; bytes from outside
 // are Errors, never checks.
-#define ATELIER_CHECK(condition, message)                                              \
-  do {                                                                                 \
-    if (!(condition)) ::atelier::fail_check(__FILE__, __LINE__, (message));            \
+#define ATELIER_CHECK(condition, message)                                   \
+  do {                                                                      \
+    if (!(condition)) ::atelier::fail_check(__FILE__, __LINE__, (message)); \
   } while (false)

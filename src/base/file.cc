@@ -26,15 +26,16 @@ Result<void> write_then(const fs::path& path, std::string_view bytes, mode_t mod
   {
     UniqueFd fd = TRY(open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, mode));
     Result<void> written = write_all(fd.get(), bytes);
-    if (written && fsync(fd.get()) != 0) written = error_from_errno(quoted("fsync", temporary), errno);
+    if (written && fsync(fd.get()) != 0)
+      written = error_from_errno(quoted("fsync", temporary), errno);
     if (!written) {
       unlink(temporary.c_str());
       return written;
     }
   }
   // link(2) refuses an existing name where rename(2) would replace it.
-  const int status = replace ? rename(temporary.c_str(), path.c_str())
-                             : link(temporary.c_str(), path.c_str());
+  const int status =
+      replace ? rename(temporary.c_str(), path.c_str()) : link(temporary.c_str(), path.c_str());
   const int cause = errno;
   if (!replace || status != 0) unlink(temporary.c_str());
   if (status != 0) return error_from_errno(quoted("write", path), cause);
@@ -150,7 +151,8 @@ Result<TempFolder> TempFolder::create(const fs::path& parent) {
 }
 
 TempFolder::~TempFolder() {
-  if (!path_.empty()) ignore_error(remove_tree(path_), "a temporary folder left behind harms nobody");
+  if (!path_.empty())
+    ignore_error(remove_tree(path_), "a temporary folder left behind harms nobody");
 }
 
 }  // namespace atelier

@@ -1,5 +1,6 @@
 // Files and folders: descriptors that close themselves, whole-file reads, and writes that survive a
-// crash. "Durable" means: after the call returns, a power cut leaves either the old or the new file.
+// crash. "Durable" means: after the call returns, a power cut leaves either the old or the new
+// file.
 #pragma once
 
 #include <sys/types.h>

@@ -11,9 +11,12 @@ namespace {
 
 const EVP_MD* algorithm(Digest kind) {
   switch (kind) {
-    case Digest::kMd5: return EVP_md5();
-    case Digest::kSha1: return EVP_sha1();
-    case Digest::kSha256: return EVP_sha256();
+    case Digest::kMd5:
+      return EVP_md5();
+    case Digest::kSha1:
+      return EVP_sha1();
+    case Digest::kSha256:
+      return EVP_sha256();
   }
   return EVP_sha256();
 }
@@ -85,13 +88,15 @@ std::string to_hex(std::string_view raw) {
 }
 
 Result<std::string> from_hex(std::string_view text) {
-  if (text.size() % 2 != 0) return Error{Code::kInvalidArgument, "an odd number of hexadecimal digits"};
+  if (text.size() % 2 != 0)
+    return Error{Code::kInvalidArgument, "an odd number of hexadecimal digits"};
   std::string raw;
   raw.reserve(text.size() / 2);
   for (std::size_t i = 0; i < text.size(); i += 2) {
     const int high = hex_value(text[i]);
     const int low = hex_value(text[i + 1]);
-    if (high < 0 || low < 0) return Error{Code::kInvalidArgument, "a character that is not hexadecimal"};
+    if (high < 0 || low < 0)
+      return Error{Code::kInvalidArgument, "a character that is not hexadecimal"};
     raw += static_cast<char>(high * 16 + low);
   }
   return raw;
@@ -107,15 +112,18 @@ std::string to_base64(std::string_view raw) {
 }
 
 Result<std::string> from_base64(std::string_view text) {
-  if (text.size() % 4 != 0) return Error{Code::kInvalidArgument, "base64 whose length is not a multiple of 4"};
+  if (text.size() % 4 != 0)
+    return Error{Code::kInvalidArgument, "base64 whose length is not a multiple of 4"};
   std::string raw(text.size() / 4 * 3 + 1, '\0');
   const int length = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(raw.data()),
                                      reinterpret_cast<const unsigned char*>(text.data()),
                                      static_cast<int>(text.size()));
   if (length < 0) return Error{Code::kInvalidArgument, "a character that is not base64"};
   std::size_t padding = 0;
-  if (text.ends_with("==")) padding = 2;
-  else if (text.ends_with("=")) padding = 1;
+  if (text.ends_with("=="))
+    padding = 2;
+  else if (text.ends_with("="))
+    padding = 1;
   raw.resize(static_cast<std::size_t>(length) - padding);
   return raw;
 }

@@ -46,6 +46,8 @@ Result<std::string> from_base64(std::string_view text);
 // Compares secrets in a time that does not depend on where they differ.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-inline std::string sha256_hex(std::string_view bytes) { return to_hex(digest(Digest::kSha256, bytes)); }
+inline std::string sha256_hex(std::string_view bytes) {
+  return to_hex(digest(Digest::kSha256, bytes));
+}
 
 }  // namespace atelier

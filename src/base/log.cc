@@ -24,10 +24,18 @@ std::shared_ptr<spdlog::logger>& logger() {
 
 void set_level(Level level) {
   switch (level) {
-    case Level::kDebug: logger()->set_level(spdlog::level::debug); break;
-    case Level::kInfo: logger()->set_level(spdlog::level::info); break;
-    case Level::kWarning: logger()->set_level(spdlog::level::warn); break;
-    case Level::kError: logger()->set_level(spdlog::level::err); break;
+    case Level::kDebug:
+      logger()->set_level(spdlog::level::debug);
+      break;
+    case Level::kInfo:
+      logger()->set_level(spdlog::level::info);
+      break;
+    case Level::kWarning:
+      logger()->set_level(spdlog::level::warn);
+      break;
+    case Level::kError:
+      logger()->set_level(spdlog::level::err);
+      break;
   }
 }
 

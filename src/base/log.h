@@ -1,6 +1,6 @@
 // The log of a server or an agent: one line an event, to stderr or a file. Safe from every thread.
-// Libraries log only where they decide that something is lost or repaired; everything else is a Result.
-// Never pass a secret: keys, tokens, signed URLs.
+// Libraries log only where they decide that something is lost or repaired; everything else is a
+// Result. Never pass a secret: keys, tokens, signed URLs.
 #pragma once
 
 #include <filesystem>

@@ -50,8 +50,8 @@ class [[nodiscard]] Result {
  public:
   using value_type = T;
 
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}       // NOLINT: implicit
-  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}   // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit
+  Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT: implicit
   Result(Result&&) noexcept = default;
   Result& operator=(Result&&) noexcept = default;
   Result(const Result&) = default;
@@ -62,12 +62,24 @@ class [[nodiscard]] Result {
     }
   }
 
-  [[nodiscard]] bool has_value() const { mark_.set(); return state_.index() == 0; }
+  [[nodiscard]] bool has_value() const {
+    mark_.set();
+    return state_.index() == 0;
+  }
   explicit operator bool() const { return has_value(); }
 
-  T& value() & { require(); return std::get<0>(state_); }
-  const T& value() const& { require(); return std::get<0>(state_); }
-  T&& value() && { require(); return std::get<0>(std::move(state_)); }
+  T& value() & {
+    require();
+    return std::get<0>(state_);
+  }
+  const T& value() const& {
+    require();
+    return std::get<0>(state_);
+  }
+  T&& value() && {
+    require();
+    return std::get<0>(std::move(state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
@@ -75,8 +87,14 @@ class [[nodiscard]] Result {
   const T* operator->() const { return &value(); }
   T value_or(T other) && { return has_value() ? std::get<0>(std::move(state_)) : std::move(other); }
 
-  const Error& error() const& { mark_.set(); return std::get<1>(state_); }
-  Error&& error() && { mark_.set(); return std::get<1>(std::move(state_)); }
+  const Error& error() const& {
+    mark_.set();
+    return std::get<1>(state_);
+  }
+  Error&& error() && {
+    mark_.set();
+    return std::get<1>(std::move(state_));
+  }
 
  private:
   void require() const {
@@ -107,14 +125,23 @@ class [[nodiscard]] Result<void> {
     }
   }
 
-  [[nodiscard]] bool has_value() const { mark_.set(); return !error_; }
+  [[nodiscard]] bool has_value() const {
+    mark_.set();
+    return !error_;
+  }
   explicit operator bool() const { return has_value(); }
   void value() const {
     mark_.set();
     if (error_) fail_check(__FILE__, __LINE__, "value of a failed Result: " + error_->message);
   }
-  const Error& error() const& { mark_.set(); return *error_; }
-  Error&& error() && { mark_.set(); return *std::move(error_); }
+  const Error& error() const& {
+    mark_.set();
+    return *error_;
+  }
+  Error&& error() && {
+    mark_.set();
+    return *std::move(error_);
+  }
 
  private:
   std::optional<Error> error_;
@@ -129,15 +156,15 @@ void ignore_error(const Result<T>& result, [[maybe_unused]] const char* because)
 
 }  // namespace atelier
 
-// The value of `expression`, or a return of its Error from the function around it. The counter keeps
-// nested uses from shadowing one another.
-#define ATELIER_TRY_IMPL(result, expression)            \
-  ({                                                    \
-    auto&& result = (expression);                       \
-    if (!result.has_value()) {                          \
-      return std::move(result).error();                 \
-    }                                                   \
-    std::move(result).value();                          \
+// The value of `expression`, or a return of its Error from the function around it. The counter
+// keeps nested uses from shadowing one another.
+#define ATELIER_TRY_IMPL(result, expression) \
+  ({                                         \
+    auto&& result = (expression);            \
+    if (!result.has_value()) {               \
+      return std::move(result).error();      \
+    }                                        \
+    std::move(result).value();               \
   })
 #define ATELIER_TRY_CONCAT(a, b) a##b
 #define ATELIER_TRY_NAME(counter) ATELIER_TRY_CONCAT(atelier_try_result_, counter)

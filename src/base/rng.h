@@ -1,6 +1,6 @@
-// Random numbers by counter: the same (seed, stream, index) gives the same number, whatever the order
-// in which threads ask. SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable pseudorandom
-// number generators", OOPSLA 2014) over the three words.
+// Random numbers by counter: the same (seed, stream, index) gives the same number, whatever the
+// order in which threads ask. SplitMix64's finaliser (Steele, Lea, Flood: "Fast splittable
+// pseudorandom number generators", OOPSLA 2014) over the three words.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ namespace {
 class SystemClock final : public Clock {
  public:
   Time now() const override {
-    return std::chrono::time_point_cast<std::chrono::milliseconds>(std::chrono::system_clock::now());
+    return std::chrono::time_point_cast<std::chrono::milliseconds>(
+        std::chrono::system_clock::now());
   }
   std::chrono::steady_clock::time_point steady() const override {
     return std::chrono::steady_clock::now();
@@ -39,7 +40,8 @@ Error bad_time(std::string_view text, const char* example) {
                "'" + std::string{text} + "' is not a time; write it like " + example};
 }
 
-// strptime accepts leading blanks and short fields; writing the result back shows whether it was exact.
+// strptime accepts leading blanks and short fields; writing the result back shows whether it was
+// exact.
 Result<Time> parse_exact(const std::string& text, const char* pattern, const char* example) {
   std::tm parts{};
   const char* end = strptime(text.c_str(), pattern, &parts);
@@ -80,7 +82,8 @@ Result<Time> parse_iso8601(std::string_view text) {
     int digits = 0;
     int value = 0;
     std::size_t position = dot + 1;
-    for (; position < whole.size() && whole[position] >= '0' && whole[position] <= '9'; ++position) {
+    for (; position < whole.size() && whole[position] >= '0' && whole[position] <= '9';
+         ++position) {
       if (digits < 3) {
         value = value * 10 + (whole[position] - '0');
         ++digits;
@@ -100,7 +103,8 @@ Result<Time> parse_iso8601(std::string_view text) {
 
 Result<Time> parse_http_date(std::string_view text) {
   if (text.size() > 40) return bad_time(text.substr(0, 40), "Mon, 30 Nov 2026 07:05:55 GMT");
-  return parse_exact(std::string{text}, "%a, %d %b %Y %H:%M:%S GMT", "Mon, 30 Nov 2026 07:05:55 GMT");
+  return parse_exact(std::string{text}, "%a, %d %b %Y %H:%M:%S GMT",
+                     "Mon, 30 Nov 2026 07:05:55 GMT");
 }
 
 double to_epoch_seconds(Time time) {

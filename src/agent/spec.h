@@ -1,0 +1,101 @@
+// What an agent is told when it starts, and what it leaves in its job's folder. The folder is the
+// contract between agent and control plane: both may die at any moment, and the folder tells the
+// rest.
+//
+//   spec.json        AgentSpec; written before the agent starts, mode 0600 (it holds the job's
+//   keys) agent.lock       held (flock) by the agent as long as it lives journal.jsonl
+//   JournalEvents, appended and fsynced before they are acted on; a torn last line is dropped stop
+//   present once the control plane wants the job stopped (written by rename) logs/algo-1.log
+//   LogFile (agent/log_file.h) metrics.jsonl    one matched metric a line: {"t": ms since 1970,
+//   "n": name, "v": value} ml/              the job's /opt/ml agent.out        stderr of the agent
+//   itself
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "compute/runtimes.h"
+#include "objects/s3_client.h"
+
+namespace atelier::agent {
+
+struct ChannelSpec {
+  std::string name;
+  std::string s3_uri;
+  std::string s3_data_type = "S3Prefix";
+  std::string distribution = "FullyReplicated";
+  std::string input_mode = "File";
+  std::string content_type;  // empty: absent
+  std::string record_wrapper = "None";
+  std::string compression = "None";
+};
+
+struct MetricDefinition {
+  std::string name;
+  std::string regex;
+};
+
+struct AgentSpec {
+  std::string job_name;
+  std::string job_arn;
+  std::string region;
+  objects::S3Endpoint s3;
+  compute::Runtime runtime;
+  std::vector<std::string> container_entrypoint;  // replace the runtime's program when not empty
+  std::vector<std::string> container_arguments;
+  std::map<std::string, std::string> hyperparameters;
+  std::map<std::string, std::string> environment;
+  std::vector<ChannelSpec> channels;
+  std::vector<MetricDefinition> metrics;
+  std::string instance_type;
+  double vcpus = 0;
+  double memory_gib = 0;
+  bool network_isolation = false;
+  std::string output_s3_uri;    // of OutputDataConfig
+  bool compress_output = true;  // CompressionType GZIP
+  std::chrono::seconds max_runtime{86400};
+  std::chrono::seconds stop_grace{120};
+  std::string log_stream;  // "job/algo-1-1796022355"
+};
+
+std::string to_json(const AgentSpec& spec);
+Result<AgentSpec> parse_agent_spec(std::string_view text);
+
+// What happened, in order. The control plane turns each into one transition of the job.
+struct JournalEvent {
+  std::uint64_t sequence = 0;  // from 1, without gaps
+  Time time{};
+  // started | downloading | training | uploading | completed | failed | stopped | max-runtime |
+  // warning
+  std::string kind;
+  std::string message;      // for people: StatusMessage, FailureReason or the warning
+  std::string detail_json;  // optional object: exit code, final metrics, model location, limits
+};
+
+std::string to_json_line(const JournalEvent& event);
+// Events with a sequence above `after`; a torn last line is left out.
+Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_folder,
+                                               std::uint64_t after = 0);
+
+// Starts `program agent --job-folder FOLDER` as a session of its own that outlives the caller;
+// returns once the agent holds its lock (or has failed to). The spec must be in the folder already.
+Result<void> launch_agent(const std::filesystem::path& program,
+                          const std::filesystem::path& job_folder);
+// Whether an agent holds the folder's lock now.
+bool agent_alive(const std::filesystem::path& job_folder);
+// Asks for a stop, durably; repeated calls are fine.
+Result<void> request_stop(const std::filesystem::path& job_folder);
+
+// The agent itself: runs the job of the folder to its end. Returns when the journal holds the last
+// event.
+Result<void> run_agent(const std::filesystem::path& job_folder);
+
+}  // namespace atelier::agent

@@ -1,0 +1,52 @@
+// The table of instance types: what `ml.m5.xlarge` means on this machine. Read from a TOML file; a
+// built-in table is used where the user has none.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace atelier::compute {
+
+struct InstanceType {
+  std::string name;  // "ml.m5.xlarge"
+  double vcpus = 1;
+  double memory_gib = 1;
+  int gpus = 0;
+  double price_per_hour = 0;  // in the table's currency
+};
+
+struct InstanceTable {
+  std::vector<InstanceType> types;
+  std::string currency = "USD";
+  std::string price_date;  // when the prices were looked up
+  bool strict = false;     // refuse what the host cannot give, instead of clamping
+};
+
+Result<InstanceTable> parse_instance_table(std::string_view toml);
+const InstanceTable& builtin_instance_table();
+// Names of the pattern ml.cpu.4x and ml.gpu.2x are understood without a line in the table.
+std::optional<InstanceType> find_instance_type(const InstanceTable& table, std::string_view name);
+
+struct HostCapacity {
+  double vcpus = 0;
+  double memory_gib = 0;
+  int gpus = 0;
+};
+HostCapacity host_capacity();
+
+// What a job really gets: the type cut down to the host, with a sentence for each cut.
+struct Allocation {
+  double vcpus = 0;
+  double memory_gib = 0;
+  int gpus = 0;
+  std::vector<std::string> warnings;
+};
+// kResourceExhausted in strict mode when the host is too small.
+Result<Allocation> allocate(const InstanceType& type, const HostCapacity& host, bool strict);
+
+}  // namespace atelier::compute

@@ -1,0 +1,66 @@
+// Runs one program in a sandbox by bubblewrap: a private /opt/ml, own process, IPC and mount
+// namespaces, no network when asked, an unprivileged uid, limits by cgroup v2, else v1, else
+// rlimits.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/result.h"
+
+namespace atelier::compute {
+
+struct BindMount {
+  std::filesystem::path host;
+  std::filesystem::path inside;
+  bool writable = false;
+};
+
+struct SandboxSpec {
+  std::string name;                                // of the job instance, for cgroup and messages
+  std::vector<std::string> argv;                   // argv[0] is a path inside
+  std::map<std::string, std::string> environment;  // nothing is inherited
+  std::filesystem::path ml_folder;                 // becomes /opt/ml, writable
+  std::vector<BindMount> mounts;  // besides the system folders, read-only by default
+  std::filesystem::path working_folder = "/opt/ml";
+  std::string host_name = "algo-1";  // resolves inside, like every name in `hosts`
+  std::vector<std::string> hosts = {"algo-1"};
+  bool network_isolation = false;
+  double vcpus = 0;  // 0: no limit
+  double memory_gib = 0;
+  int output_fd = -1;  // stdout and stderr of the program
+};
+
+struct SandboxExit {
+  int code = 0;  // of exit(), when signal is 0
+  int signal = 0;
+  bool out_of_memory = false;  // the memory limit killed a process of it
+};
+
+// A running program. Destroying it kills what still runs.
+class Sandbox {
+ public:
+  static Result<Sandbox> start(const SandboxSpec& spec);
+  Sandbox(Sandbox&&) noexcept;
+  Sandbox& operator=(Sandbox&&) noexcept;
+  ~Sandbox();
+  [[nodiscard]] int exit_fd() const;                // a pidfd: readable once the program has ended
+  [[nodiscard]] const std::string& limits() const;  // in words: "cgroup v2: 4 CPUs, 16 GiB"
+  Result<void> signal(int number);                  // to every process inside
+  Result<SandboxExit> wait();                       // after the end: reaps, and removes the cgroup
+
+ private:
+  struct State;
+  explicit Sandbox(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atelier::compute

@@ -1,0 +1,61 @@
+// An HTTP client over libcurl's multi interface: one thread of its own, connections kept, requests
+// from any thread. Signing is the caller's (http/sigv4.h); retries are the caller's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "http/message.h"
+
+namespace atelier::http {
+
+struct ClientRequest {
+  std::string method = "GET";
+  std::string url;  // sent byte for byte (no squashing of dots)
+  Headers headers;
+  std::string body;  // or body_fd
+  std::optional<FileSlice> body_file;
+  std::chrono::seconds timeout{0};         // for the whole, 0: none
+  std::chrono::seconds stall_timeout{60};  // without a byte
+  std::chrono::milliseconds connect_timeout{5000};
+  // Called on the client's thread with each piece of a 2xx body; without it the body is collected.
+  // An error ends the transfer with that error.
+  std::function<Result<void>(std::span<const std::byte>)> on_body;
+};
+
+struct ClientResponse {
+  int status = 0;
+  Headers headers;
+  std::string body;  // empty when on_body took it
+};
+
+class Client {
+ public:
+  struct Options {
+    unsigned max_connections = 64;
+    std::string ca_file;  // for https; empty: the system's
+  };
+  explicit Client(Options options);
+  Client() : Client(Options{}) {}
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  ~Client();  // cancels what is under way
+
+  // An answer of any status is a value; an Error means that there was none (kUnavailable with
+  // Retry::kYes when nothing of the request can have been carried out twice in harm).
+  Result<ClientResponse> send(ClientRequest request);
+  // The same without waiting; `done` is called on the client's thread and must not block.
+  void send_async(ClientRequest request, std::function<void(Result<ClientResponse>)> done);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace atelier::http

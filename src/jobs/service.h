@@ -1,0 +1,90 @@
+// Training jobs and their logs as the API, the command line and the tests use them. Every call is
+// one transaction on the store; the work itself goes on in agents. Safe from many threads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/log_file.h"
+#include "base/result.h"
+#include "base/time.h"
+#include "compute/instance_types.h"
+#include "compute/runtimes.h"
+#include "jobs/training_job.h"
+#include "objects/s3_client.h"
+
+namespace atelier::jobs {
+
+struct ServiceOptions {
+  std::filesystem::path folder;         // DATA_DIR/jobs
+  std::filesystem::path agent_program;  // our own executable
+  std::string region = "us-west-2";
+  std::string account = "000000000000";
+  std::function<objects::S3Endpoint()> s3;  // what agents are given (known once the server listens)
+  compute::InstanceTable instances;
+  compute::RuntimeTable runtimes;
+};
+
+struct ListQuery {
+  std::string name_contains;
+  std::string status_equals;
+  std::optional<Time> created_after, created_before, modified_after, modified_before;
+  enum class SortBy { kCreationTime, kName, kStatus } sort_by = SortBy::kCreationTime;
+  bool ascending = false;
+  std::size_t max_results = 10;
+  std::string next_token;
+};
+
+struct JobPage {
+  std::vector<TrainingJob> jobs;
+  std::string next_token;
+};
+
+struct LogStream {
+  std::string name;  // "job/algo-1-1796022355"
+  Time created{};
+  std::optional<Time> first_event, last_event;
+  std::uint64_t stored_bytes = 0;
+};
+
+struct LogQuery {
+  std::string stream;
+  std::optional<Time> start, end;  // start inclusive, end exclusive
+  std::string token;               // "f/..." or "b/..." from an earlier page
+  std::size_t limit = 10000;
+  bool from_head = false;
+};
+
+struct LogQueryPage {
+  std::vector<agent::LogEvent> events;
+  std::string next_forward_token, next_backward_token;
+};
+
+class Service {
+ public:
+  // Opens the store, adopts agents that still run, takes in what their journals say, fails jobs
+  // whose agent is gone, and starts what is queued.
+  static Result<std::unique_ptr<Service>> open(ServiceOptions options, const Clock& clock);
+  virtual ~Service() = default;
+  // Starts background work (journals, queue). Called once the server listens.
+  virtual void run() = 0;
+
+  // `request_json`: a body that the service model found valid. The same invocation id and body
+  // again gives the same arn; another job of that name is kAlreadyExists.
+  virtual Result<std::string> create(const std::string& request_json,
+                                     const std::string& invocation_id) = 0;
+  virtual Result<TrainingJob> describe(const std::string& name) = 0;
+  virtual Result<JobPage> list(const ListQuery& query) = 0;
+  virtual Result<void> stop(const std::string& name) = 0;
+
+  virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
+  virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;
+};
+
+}  // namespace atelier::jobs

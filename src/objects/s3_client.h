@@ -1,0 +1,28 @@
+// The S3 client: our signer over libcurl (http/client.h), path-style addresses.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "http/sigv4.h"
+#include "objects/object_store.h"
+
+namespace atelier::objects {
+
+struct S3Endpoint {
+  std::string url;  // "http://127.0.0.1:7480"
+  std::string region = "us-west-2";
+  http::Credentials credentials;
+  std::string ca_file;
+};
+
+struct S3ClientOptions {
+  unsigned max_connections = 32;
+  unsigned attempts = 5;  // of each request, with full jitter between them
+  std::uint64_t part_bytes = std::uint64_t{16} << 20;
+};
+
+std::unique_ptr<ObjectStore> make_s3_client(const S3Endpoint& endpoint,
+                                            const S3ClientOptions& options = {});
+
+}  // namespace atelier::objects
