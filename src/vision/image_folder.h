@@ -1,0 +1,137 @@
+// A data set as a folder of class folders, and batches of it.
+//
+//   train/ankle-boot/00001.png
+//   train/bag/00002.png                       class 0 is "ankle-boot", class 1 is "bag"
+//
+// Classes are numbered in the byte order of their folders' names, as SageMaker and torchvision do;
+// a class folder without pictures keeps its number. Hidden files and folders (.ipynb_checkpoints,
+// ._x.jpg), __MACOSX and Thumbs.db are no classes and no pictures. A symbolic link is followed only
+// to a place inside of the data set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "vision/preprocess.h"
+
+namespace atelier::vision {
+
+struct Sample {
+  std::string path;  // from the root, with '/': "ankle-boot/00001.png"
+  std::uint32_t label = 0;
+  std::uint64_t bytes = 0;
+};
+
+struct ImageFolder {
+  std::filesystem::path root;
+  std::vector<std::string> classes;         // by number
+  std::vector<Sample> samples;              // by class, then by the byte order of the paths
+  std::vector<std::uint64_t> class_counts;  // samples of each class
+  std::vector<std::string>
+      warnings;  // empty classes, files that are no pictures, links out of the folder
+};
+
+struct IndexOptions {
+  // The classes of the model: numbers are those of this list, and a folder that is not in it is an
+  // error that names it. Absent for training, where the folders decide.
+  std::optional<std::vector<std::string>> classes;
+  std::size_t max_samples = 50'000'000;
+};
+
+// kNotFound when `root` is not there, kFailedPrecondition when it holds no class or no picture.
+Result<ImageFolder> index_image_folder(const std::filesystem::path& root,
+                                       const IndexOptions& options = {});
+
+// SHA-256 in hexadecimal over the classes and the sorted paths and sizes, and over the contents too
+// when `contents`.
+Result<std::string> fingerprint(const ImageFolder& folder, bool contents);
+
+// 0..count-1 in an order that depends on (seed, epoch) alone.
+std::vector<std::uint32_t> shuffled_order(std::size_t count, std::uint64_t seed,
+                                          std::uint64_t epoch);
+
+// Floats on a 64-byte boundary, not cleared: rows of NHWC pixels.
+class PixelBuffer {
+ public:
+  PixelBuffer() = default;
+  explicit PixelBuffer(std::size_t floats);
+  [[nodiscard]] float* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return size_; }
+
+ private:
+  struct Free {
+    void operator()(float* pointer) const;
+  };
+  std::unique_ptr<float[], Free> data_;
+  std::size_t size_ = 0;
+};
+
+// Row i of `pixels` is sample indices[i] with labels[i]. Own it as long as you like (a tensor may
+// be laid over pixels.data() without a copy), and give it back with BatchLoader::recycle to save an
+// allocation.
+struct Batch {
+  std::size_t count = 0;  // at most the batch size; damaged pictures are left out
+  PixelBuffer pixels;     // count x height x width x channels
+  std::vector<std::int64_t> labels;
+  std::vector<std::uint32_t> indices;
+};
+
+struct DamagedPicture {
+  std::uint32_t index = 0;
+  std::string path;
+  Error reason;
+};
+
+enum class LastBatch {
+  kKeep,         // as it is
+  kDrop,         // unless it is the only one
+  kMergeSingle,  // a last batch of one joins the batch before it: batch normalisation cannot train
+                 // on one picture
+};
+
+struct LoaderOptions {
+  Preprocess preprocess;
+  std::optional<Augmentation> augmentation;  // absent: evaluation views
+  std::size_t batch_size = 32;
+  LastBatch last = LastBatch::kKeep;
+  std::uint64_t seed = 0;
+  std::uint64_t epoch = 0;
+  unsigned threads = 1;      // 0: decode in next(), on the caller's thread
+  std::size_t prefetch = 2;  // batches being made or waiting, beyond the one in use
+  bool fail_on_damage = false;
+  ImageLimits limits;
+};
+
+// Makes the batches of one epoch in the given order; the same batches whatever the number of
+// threads. Used by one thread; the destructor stops and joins the workers, wherever the epoch
+// stands.
+class BatchLoader {
+ public:
+  // `folder` must outlive the loader. `order` holds the samples of the epoch (shuffled_order, a
+  // shard of it, or what remains of it after a resume).
+  static Result<std::unique_ptr<BatchLoader>> create(const ImageFolder& folder,
+                                                     std::vector<std::uint32_t> order,
+                                                     const LoaderOptions& options);
+  ~BatchLoader();
+
+  // The next batch, or nothing at the end.
+  Result<std::optional<Batch>> next();
+  void recycle(Batch batch);
+  [[nodiscard]] std::size_t batch_count() const;
+  // Pictures of the batches given so far that could not be read, in the order of the epoch.
+  [[nodiscard]] const std::vector<DamagedPicture>& damaged() const;
+
+ private:
+  struct Impl;
+  explicit BatchLoader(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace atelier::vision
