@@ -29,6 +29,9 @@ struct ServiceOptions {
   std::function<objects::S3Endpoint()> s3;  // what agents are given (known once the server listens)
   compute::InstanceTable instances;
   compute::RuntimeTable runtimes;
+  compute::HostCapacity host = compute::host_capacity();  // what jobs may use together
+  // Journals are watched; this is how often they are looked at besides, should a notice be lost.
+  std::chrono::milliseconds scan_interval{5000};
 };
 
 struct ListQuery {
@@ -42,7 +45,7 @@ struct ListQuery {
 };
 
 struct JobPage {
-  std::vector<TrainingJob> jobs;
+  std::vector<TrainingJob> jobs;  // without request_json and transitions: describe() has them
   std::string next_token;
 };
 
@@ -85,6 +88,10 @@ class Service {
 
   virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
   virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;
+
+  // A number that grows with every change of any job; waits until it is above `seen` or the time is
+  // up. For live views and tests.
+  virtual std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit) = 0;
 };
 
 }  // namespace atelier::jobs
