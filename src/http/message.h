@@ -96,13 +96,18 @@ class Handler {
 // An exchange whose answer is known from the start.
 std::unique_ptr<Exchange> answer(Response response);
 
-// Percent-decoding; a broken escape is kInvalidArgument. `plus_is_space` is for form bodies.
+// ASCII comparison without case, as for header names.
+[[nodiscard]] bool equal_without_case(std::string_view a, std::string_view b);
+
+// Percent-decoding; a broken escape is kInvalidArgument.
 Result<std::string> percent_decode(std::string_view text, bool plus_is_space = false);
 // Percent-encoding as SigV4 wants it: all but A-Za-z0-9-._~ (and '/' when `keep_slash`),
 // upper-case.
 std::string percent_encode(std::string_view text, bool keep_slash = false);
-// Decoded (name, value) pairs in order; "a" without "=" has an empty value. Bounded to 1,000 pairs.
+// Decoded (name, value) pairs in order; "a" without "=" has an empty value. '+' is a blank, as S3,
+// browsers and form bodies have it (and as verify() signs it), unless `plus_is_space` is false.
+// Bounded to 1,000 pairs.
 Result<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query,
-                                                                     bool form = false);
+                                                                     bool plus_is_space = true);
 
 }  // namespace atelier::http
