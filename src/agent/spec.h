@@ -4,11 +4,11 @@
 //
 //   spec.json        AgentSpec; written before the agent starts, mode 0600 (it holds the job's
 //   keys) agent.lock       held (flock) by the agent as long as it lives journal.jsonl
-//   JournalEvents, appended and fsynced before they are acted on; a torn last line is dropped stop
-//   present once the control plane wants the job stopped (written by rename) logs/algo-1.log
-//   LogFile (agent/log_file.h) metrics.jsonl    one matched metric a line: {"t": ms since 1970,
-//   "n": name, "v": value} ml/              the job's /opt/ml agent.out        stderr of the agent
-//   itself
+//   JournalEvents, fsynced before they are acted on; a torn last line is dropped stop present once
+//   the control plane wants the job stopped (written by rename) logs/algo-1.log  LogFile
+//   (agent/log_file.h) metrics.jsonl    one matched metric a line: {"t": ms since 1970, "n": name,
+//   "v": value} ml/              the job's /opt/ml, until the job has ended agent.out        stderr
+//   of the agent itself
 #pragma once
 
 #include <chrono>
@@ -73,8 +73,8 @@ Result<AgentSpec> parse_agent_spec(std::string_view text);
 struct JournalEvent {
   std::uint64_t sequence = 0;  // from 1, without gaps
   Time time{};
-  // started | downloading | training | uploading | completed | failed | stopped | max-runtime |
-  // warning
+  // started | downloading | training | uploading | warning, and as the last one
+  // completed | failed | stopped | max-runtime
   std::string kind;
   std::string message;      // for people: StatusMessage, FailureReason or the warning
   std::string detail_json;  // optional object: exit code, final metrics, model location, limits

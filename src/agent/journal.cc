@@ -1,0 +1,111 @@
+#include "agent/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/json.h"
+
+namespace atelier::agent {
+namespace {
+
+constexpr std::size_t kMaxJournalBytes = std::size_t{64} << 20;
+
+std::filesystem::path journal_path(const std::filesystem::path& job_folder) {
+  return job_folder / "journal.jsonl";
+}
+
+Result<std::string> read_journal_text(const std::filesystem::path& job_folder) {
+  Result<std::string> text = read_file(journal_path(job_folder), kMaxJournalBytes);
+  if (!text && text.error().code == Code::kNotFound) return std::string{};
+  return text;
+}
+
+std::optional<JournalEvent> parse_event(std::string_view line) {
+  const Result<json::value> value = parse_json(line);
+  if (!value) return std::nullopt;
+  const auto sequence = find_int(*value, "sequence");
+  const auto time = find_int(*value, "time");
+  const auto kind = find_string(*value, "kind");
+  if (!sequence || *sequence < 1 || !time || !kind) return std::nullopt;
+  JournalEvent event;
+  event.sequence = static_cast<std::uint64_t>(*sequence);
+  event.time = from_epoch_milliseconds(*time);
+  event.kind = *kind;
+  event.message = find_string(*value, "message").value_or("");
+  if (const json::value* detail = find_member(*value, "detail")) {
+    event.detail_json = json::serialize(*detail);
+  }
+  return event;
+}
+
+}  // namespace
+
+std::string to_json_line(const JournalEvent& event) {
+  json::object object{{"sequence", event.sequence},
+                      {"time", to_epoch_milliseconds(event.time)},
+                      {"kind", event.kind},
+                      {"message", event.message}};
+  if (!event.detail_json.empty()) {
+    const Result<json::value> detail = parse_json(event.detail_json);
+    if (detail) object["detail"] = *detail;
+  }
+  return json::serialize(object) + "\n";
+}
+
+ParsedJournal parse_journal(std::string_view text) {
+  ParsedJournal parsed;
+  while (true) {
+    const std::size_t end = text.find('\n', parsed.bytes);
+    if (end == std::string_view::npos) return parsed;
+    auto event = parse_event(text.substr(parsed.bytes, end - parsed.bytes));
+    if (!event || event->sequence != parsed.events.size() + 1) return parsed;
+    parsed.events.push_back(*std::move(event));
+    parsed.bytes = end + 1;
+  }
+}
+
+Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_folder,
+                                               std::uint64_t after) {
+  const std::string text = TRY(read_journal_text(job_folder));
+  std::vector<JournalEvent> events = parse_journal(text).events;
+  events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(
+                                                    std::min<std::uint64_t>(after, events.size())));
+  return events;
+}
+
+bool is_last_event(std::string_view kind) {
+  return kind == "completed" || kind == "failed" || kind == "stopped" || kind == "max-runtime";
+}
+
+Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clock& clock) {
+  const std::string text = TRY(read_journal_text(job_folder));
+  ParsedJournal parsed = parse_journal(text);
+  UniqueFd fd = TRY(open_file(journal_path(job_folder), O_WRONLY | O_CREAT | O_APPEND, 0600));
+  if (parsed.bytes < text.size() && ftruncate(fd.get(), static_cast<off_t>(parsed.bytes)) != 0) {
+    return error_from_errno("cut the torn end of '" + journal_path(job_folder).string() + "'",
+                            errno);
+  }
+  TRY(sync_folder(job_folder));
+  return Journal{std::move(fd), clock, std::move(parsed.events)};
+}
+
+Result<void> Journal::append(std::string_view kind, std::string message, std::string detail_json) {
+  JournalEvent event{events_.size() + 1, clock_->now(), std::string{kind}, std::move(message),
+                     std::move(detail_json)};
+  Result<void> written = write_all(fd_.get(), to_json_line(event));
+  if (!written) return written.error().within("append to the job's journal");
+  if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's journal", errno);
+  events_.push_back(std::move(event));
+  return {};
+}
+
+const JournalEvent* Journal::find(std::string_view kind) const {
+  for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
+    if (event->kind == kind) return &*event;
+  }
+  return nullptr;
+}
+
+}  // namespace atelier::agent

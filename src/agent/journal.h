@@ -1,0 +1,46 @@
+// The agent's side of journal.jsonl: events are appended and on disk before anything acts on them.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/spec.h"
+#include "base/file.h"
+#include "base/result.h"
+#include "base/time.h"
+
+namespace atelier::agent {
+
+class Journal {
+ public:
+  // Opens to append; a torn last line is cut off. `events()` then has what was there.
+  static Result<Journal> open(const std::filesystem::path& job_folder, const Clock& clock);
+  // Durable when it returns.
+  Result<void> append(std::string_view kind, std::string message, std::string detail_json = {});
+  [[nodiscard]] const std::vector<JournalEvent>& events() const { return events_; }
+  // The last event of that kind, or null.
+  [[nodiscard]] const JournalEvent* find(std::string_view kind) const;
+
+ private:
+  Journal(UniqueFd fd, const Clock& clock, std::vector<JournalEvent> events)
+      : fd_(std::move(fd)), clock_(&clock), events_(std::move(events)) {}
+
+  UniqueFd fd_;
+  const Clock* clock_;
+  std::vector<JournalEvent> events_;
+};
+
+// Whole events of `text`, and how many of its bytes they take. Parsing stops at the first line that
+// is torn, damaged or out of sequence: what is after it was never acted on.
+struct ParsedJournal {
+  std::vector<JournalEvent> events;
+  std::size_t bytes = 0;
+};
+ParsedJournal parse_journal(std::string_view text);
+
+// completed, failed, stopped and max-runtime end a job.
+bool is_last_event(std::string_view kind);
+
+}  // namespace atelier::agent

@@ -1,0 +1,55 @@
+#include "agent/journal.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+namespace atelier::agent {
+namespace {
+
+class JournalTest : public testing::Test {
+ protected:
+  TempFolder folder_ = TempFolder::create().value();
+  Journal open() { return Journal::open(folder_.path(), system_clock()).value(); }
+};
+
+TEST_F(JournalTest, AFolderWithoutAJournalHasNoEvents) {
+  EXPECT_TRUE(read_journal(folder_.path())->empty());
+}
+
+TEST_F(JournalTest, EventsComeBackInOrderWithTheirDetail) {
+  Journal journal = open();
+  journal.append("started", "Starting").value();
+  journal.append("warning", "line\nbreak \"quoted\"", R"({"limit":4})").value();
+  const auto events = read_journal(folder_.path()).value();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1].sequence, 2U);
+  EXPECT_EQ(events[1].message, "line\nbreak \"quoted\"");
+  EXPECT_EQ(events[1].detail_json, R"({"limit":4})");
+  EXPECT_EQ(read_journal(folder_.path(), 1)->front().kind, "warning");
+  EXPECT_TRUE(read_journal(folder_.path(), 9)->empty());
+}
+
+TEST_F(JournalTest, ATornLastLineIsDroppedAndTheNextEventTakesItsNumber) {
+  open().append("started", "").value();
+  std::ofstream{folder_.path() / "journal.jsonl", std::ios::app} << R"({"sequence":2,"time":1)";
+  EXPECT_EQ(read_journal(folder_.path())->size(), 1U);
+  Journal journal = open();
+  journal.append("training", "").value();
+  const auto events = read_journal(folder_.path()).value();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1].sequence, 2U);
+  EXPECT_EQ(journal.find("training")->sequence, 2U);
+  EXPECT_EQ(journal.find("completed"), nullptr);
+}
+
+TEST_F(JournalTest, ReadingStopsAtALineOutOfSequence) {
+  const std::string first = to_json_line({1, Time{}, "started", "", ""});
+  const std::string third = to_json_line({3, Time{}, "training", "", ""});
+  const ParsedJournal parsed = parse_journal(first + third);
+  EXPECT_EQ(parsed.events.size(), 1U);
+  EXPECT_EQ(parsed.bytes, first.size());
+}
+
+}  // namespace
+}  // namespace atelier::agent

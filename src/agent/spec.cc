@@ -1,0 +1,259 @@
+#include "agent/spec.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/json.h"
+
+namespace atelier::agent {
+namespace {
+
+// A spec is written by our own control plane; the bounds keep a damaged or hostile one harmless.
+constexpr std::size_t kMaxSpecBytes = std::size_t{64} << 20;
+
+json::object map_to_json(const std::map<std::string, std::string>& map) {
+  json::object object;
+  for (const auto& [name, value] : map) object[name] = value;
+  return object;
+}
+
+json::array list_to_json(const std::vector<std::string>& list) {
+  return json::array(list.begin(), list.end());
+}
+
+// Reads members into a struct and remembers the first thing that does not fit.
+class Reader {
+ public:
+  Reader(const json::value& value, std::string path) : path_(std::move(path)) {
+    object_ = value.if_object();
+    if (object_ == nullptr) fail("", "an object");
+  }
+
+  void text(std::string_view name, std::string& out, bool required = false) {
+    const json::value* value = find(name, required);
+    if (value == nullptr) return;
+    if (!value->is_string()) return fail(name, "a string");
+    out = std::string{value->get_string()};
+  }
+  void flag(std::string_view name, bool& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    if (!value->is_bool()) return fail(name, "true or false");
+    out = value->get_bool();
+  }
+  void number(std::string_view name, double& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    const double number = value->is_double()  ? value->get_double()
+                          : value->is_int64() ? static_cast<double>(value->get_int64())
+                                              : -1.0;
+    if (!std::isfinite(number) || number < 0) return fail(name, "a number that is not negative");
+    out = number;
+  }
+  void seconds(std::string_view name, std::chrono::seconds& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    // A year of 400 days: more is a mistake, and keeps sums of times far from overflow.
+    if (!value->is_int64() || value->get_int64() < 0 || value->get_int64() > 400 * 86400) {
+      return fail(name, "seconds from 0 to 34560000");
+    }
+    out = std::chrono::seconds{value->get_int64()};
+  }
+  void list(std::string_view name, std::vector<std::string>& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    if (!value->is_array()) return fail(name, "a list of strings");
+    for (const json::value& item : value->get_array()) {
+      if (!item.is_string()) return fail(name, "a list of strings");
+      out.emplace_back(item.get_string());
+    }
+  }
+  void map(std::string_view name, std::map<std::string, std::string>& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    if (!value->is_object()) return fail(name, "an object of strings");
+    for (const auto& [key, item] : value->get_object()) {
+      if (!item.is_string()) return fail(name, "an object of strings");
+      out[std::string{key}] = std::string{item.get_string()};
+    }
+  }
+  // Calls `each` with a Reader for every object of the list.
+  template <typename Each>
+  void objects(std::string_view name, Each each) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    if (!value->is_array()) return fail(name, "a list of objects");
+    for (const json::value& item : value->get_array()) nested(item, name, each);
+  }
+  template <typename Each>
+  void object(std::string_view name, Each each) {
+    const json::value* value = find(name, true);
+    if (value != nullptr) nested(*value, name, each);
+  }
+
+  void fail(std::string_view name, std::string_view wanted) {
+    if (failure_.empty()) failure_ = fmt::format("{}{} has to be {}", path_, name, wanted);
+  }
+  [[nodiscard]] const std::string& failure() const { return failure_; }
+
+ private:
+  const json::value* find(std::string_view name, bool required) {
+    if (object_ == nullptr) return nullptr;
+    const json::value* value = object_->if_contains(name);
+    if (value == nullptr && required) fail(name, "given");
+    return value;
+  }
+  template <typename Each>
+  void nested(const json::value& item, std::string_view name, Each each) {
+    Reader reader{item, fmt::format("{}{}.", path_, name)};
+    each(reader);
+    if (failure_.empty()) failure_ = reader.failure();
+  }
+
+  const json::object* object_ = nullptr;
+  std::string path_;
+  std::string failure_;
+};
+
+json::object channel_to_json(const ChannelSpec& channel) {
+  return {{"name", channel.name},
+          {"s3_uri", channel.s3_uri},
+          {"s3_data_type", channel.s3_data_type},
+          {"distribution", channel.distribution},
+          {"input_mode", channel.input_mode},
+          {"content_type", channel.content_type},
+          {"record_wrapper", channel.record_wrapper},
+          {"compression", channel.compression}};
+}
+
+void read_channel(Reader& reader, ChannelSpec& channel) {
+  reader.text("name", channel.name, true);
+  reader.text("s3_uri", channel.s3_uri, true);
+  reader.text("s3_data_type", channel.s3_data_type);
+  reader.text("distribution", channel.distribution);
+  reader.text("input_mode", channel.input_mode);
+  reader.text("content_type", channel.content_type);
+  reader.text("record_wrapper", channel.record_wrapper);
+  reader.text("compression", channel.compression);
+}
+
+json::object runtime_to_json(const compute::Runtime& runtime) {
+  return {{"kind", runtime.kind == compute::RuntimeKind::kScript ? "script" : "built-in"},
+          {"name", runtime.name},
+          {"program", list_to_json(runtime.program)},
+          {"framework_module", runtime.framework_module},
+          {"folders", list_to_json(runtime.folders)},
+          {"note", runtime.note}};
+}
+
+void read_runtime(Reader& reader, compute::Runtime& runtime) {
+  std::string kind;
+  reader.text("kind", kind, true);
+  if (kind != "script" && kind != "built-in") reader.fail("kind", "script or built-in");
+  runtime.kind = kind == "script" ? compute::RuntimeKind::kScript : compute::RuntimeKind::kBuiltIn;
+  reader.text("name", runtime.name);
+  reader.list("program", runtime.program);
+  reader.text("framework_module", runtime.framework_module);
+  reader.list("folders", runtime.folders);
+  reader.text("note", runtime.note);
+}
+
+json::object s3_to_json(const objects::S3Endpoint& s3) {
+  return {{"url", s3.url},
+          {"region", s3.region},
+          {"ca_file", s3.ca_file},
+          {"access_key", s3.credentials.access_key},
+          {"secret_key", s3.credentials.secret_key},
+          {"session_token", s3.credentials.session_token}};
+}
+
+void read_s3(Reader& reader, objects::S3Endpoint& s3) {
+  reader.text("url", s3.url, true);
+  reader.text("region", s3.region);
+  reader.text("ca_file", s3.ca_file);
+  reader.text("access_key", s3.credentials.access_key);
+  reader.text("secret_key", s3.credentials.secret_key);
+  reader.text("session_token", s3.credentials.session_token);
+}
+
+// A job name becomes part of paths and object keys, a channel's name that of a folder.
+bool is_plain_name(std::string_view name) {
+  if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
+  return name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string to_json(const AgentSpec& spec) {
+  json::array channels;
+  for (const ChannelSpec& channel : spec.channels) channels.push_back(channel_to_json(channel));
+  json::array metrics;
+  for (const MetricDefinition& metric : spec.metrics) {
+    metrics.push_back(json::object{{"name", metric.name}, {"regex", metric.regex}});
+  }
+  return json::serialize(
+      json::object{{"job_name", spec.job_name},
+                   {"job_arn", spec.job_arn},
+                   {"region", spec.region},
+                   {"s3", s3_to_json(spec.s3)},
+                   {"runtime", runtime_to_json(spec.runtime)},
+                   {"container_entrypoint", list_to_json(spec.container_entrypoint)},
+                   {"container_arguments", list_to_json(spec.container_arguments)},
+                   {"hyperparameters", map_to_json(spec.hyperparameters)},
+                   {"environment", map_to_json(spec.environment)},
+                   {"channels", channels},
+                   {"metrics", metrics},
+                   {"instance_type", spec.instance_type},
+                   {"vcpus", spec.vcpus},
+                   {"memory_gib", spec.memory_gib},
+                   {"network_isolation", spec.network_isolation},
+                   {"output_s3_uri", spec.output_s3_uri},
+                   {"compress_output", spec.compress_output},
+                   {"max_runtime_seconds", spec.max_runtime.count()},
+                   {"stop_grace_seconds", spec.stop_grace.count()},
+                   {"log_stream", spec.log_stream}});
+}
+
+Result<AgentSpec> parse_agent_spec(std::string_view text) {
+  if (text.size() > kMaxSpecBytes) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("spec of {} bytes; at most {} are read", text.size(), kMaxSpecBytes)};
+  }
+  const json::value value = TRY(parse_json(text));
+  AgentSpec spec;
+  Reader reader{value, "spec."};
+  reader.text("job_name", spec.job_name, true);
+  reader.text("job_arn", spec.job_arn);
+  reader.text("region", spec.region);
+  reader.object("s3", [&](Reader& item) { read_s3(item, spec.s3); });
+  reader.object("runtime", [&](Reader& item) { read_runtime(item, spec.runtime); });
+  reader.list("container_entrypoint", spec.container_entrypoint);
+  reader.list("container_arguments", spec.container_arguments);
+  reader.map("hyperparameters", spec.hyperparameters);
+  reader.map("environment", spec.environment);
+  reader.objects("channels",
+                 [&](Reader& item) { read_channel(item, spec.channels.emplace_back()); });
+  reader.objects("metrics", [&](Reader& item) {
+    MetricDefinition& metric = spec.metrics.emplace_back();
+    item.text("name", metric.name, true);
+    item.text("regex", metric.regex, true);
+  });
+  reader.text("instance_type", spec.instance_type);
+  reader.number("vcpus", spec.vcpus);
+  reader.number("memory_gib", spec.memory_gib);
+  reader.flag("network_isolation", spec.network_isolation);
+  reader.text("output_s3_uri", spec.output_s3_uri);
+  reader.flag("compress_output", spec.compress_output);
+  reader.seconds("max_runtime_seconds", spec.max_runtime);
+  reader.seconds("stop_grace_seconds", spec.stop_grace);
+  reader.text("log_stream", spec.log_stream);
+  if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
+  for (const ChannelSpec& channel : spec.channels) {
+    if (!is_plain_name(channel.name)) reader.fail("channels.name", "a name without '/'");
+  }
+  if (!reader.failure().empty()) return Error{Code::kInvalidArgument, reader.failure()};
+  return spec;
+}
+
+}  // namespace atelier::agent
