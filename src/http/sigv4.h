@@ -1,6 +1,11 @@
 // AWS Signature Version 4: signing for our clients, checking for our server. Source: "Signature
 // Version 4 signing process" of the AWS General Reference, and "Authenticating Requests (AWS
 // Signature Version 4)" of the S3 API Reference for presigned URLs and aws-chunked bodies.
+//
+//   Verified who = TRY(verify(head, keys, clock.now()));
+//   PayloadReader reader{who, decoded_length(head)};
+//   TRY(reader.feed(wire, sink));  // as often as there are bytes
+//   TRY(reader.finish());          // only now are the bytes known to be what was signed
 #pragma once
 
 #include <chrono>
@@ -67,16 +72,24 @@ struct Verified {
   std::string seed_signature;
 };
 
-// True when the request carries a signature in any form (header or query).
+// True when the request carries a signature in any form (header or query), also in one that
+// verify() refuses.
 bool is_signed(const RequestHead& head);
 
 // Checks the signature of the head. kUnauthenticated: none, unknown key, bad signature, expired,
 // clock skew of more than 15 minutes; the message starts with the S3 code that fits
 // ("SignatureDoesNotMatch: ...", "InvalidAccessKeyId: ...", "RequestTimeTooSkewed: ...",
-// "AccessDenied: ...", "AuthorizationHeaderMalformed: ...", "ExpiredToken: ...").
-// `body_sha256` is the payload hash for services whose clients send no x-amz-content-sha256 (all
-// but S3): without that header verify_head() checks with the digest given, so such callers read the
-// body first.
+// "AccessDenied: ...", "AuthorizationHeaderMalformed: ...", "AuthorizationQueryParametersError:
+// ...", "ExpiredToken: ...", "InvalidToken: ...", "InvalidRequest: ...").
+//
+// Refused besides: a signature that leaves out Host or an x-amz-* header of the request. Presigned
+// S3 URLs of Signature Version 2 are accepted, because boto3 still makes them by default for
+// us-east-1, us-west-2 and other old regions; only if nothing in the query is left unsigned.
+//
+// `body_sha256` is the payload hash (lower-case hexadecimal) for services whose clients send no
+// x-amz-content-sha256 (all but S3): without that header verify() checks with the digest given, or
+// with that of an empty body, so such callers read the body first. A digest that contradicts the
+// header is "XAmzContentSHA256Mismatch: ...".
 Result<Verified> verify(const RequestHead& head, const KeyStore& keys, Time now,
                         std::string_view body_sha256 = {});
 
@@ -85,16 +98,19 @@ Result<Verified> verify(const RequestHead& head, const KeyStore& keys, Time now,
 class PayloadReader {
  public:
   using Sink = std::function<Result<void>(std::span<const std::byte>)>;
-  // `decoded_length`: x-amz-decoded-content-length when framed, else Content-Length.
+  // `decoded_length`: see below; a framed body without it is refused ("MissingContentLength: ...").
   PayloadReader(Verified verified, std::optional<std::uint64_t> decoded_length);
   PayloadReader(PayloadReader&&) noexcept;
   PayloadReader& operator=(PayloadReader&&) noexcept;
   ~PayloadReader();
-  // Feeds bytes of the wire; decoded bytes go to `sink`, whose error is handed on.
+  // Feeds bytes of the wire; decoded bytes go to `sink`, whose error is handed on. Framing is
+  // bounded: lines, chunks (by decoded_length) and trailers.
   Result<void> feed(std::span<const std::byte> wire, const Sink& sink);
   // After the last byte. kDataLoss "XAmzContentSHA256Mismatch: ..." or "IncompleteBody: ..." if it
   // is not whole.
   Result<void> finish();
+  // Names in lower case. Whether the trailers that x-amz-trailer announced are there, and right, is
+  // for the caller to check.
   [[nodiscard]] const Headers& trailers() const;
 
  private:
@@ -102,9 +118,14 @@ class PayloadReader {
   std::unique_ptr<State> state_;
 };
 
-// Signs a request in place: adds x-amz-date, x-amz-content-sha256 (for S3), x-amz-security-token
-// and Authorization. `headers` must hold Host. `target` is the encoded path and query exactly as
-// they go over the wire. `payload_sha256`: lower-case hexadecimal, or "UNSIGNED-PAYLOAD".
+// How many bytes of content a request has: x-amz-decoded-content-length when it is framed
+// (aws-chunked), else Content-Length. Nothing when the request does not say.
+std::optional<std::uint64_t> decoded_length(const RequestHead& head);
+
+// Signs a request in place (again, for a retry): adds x-amz-date, x-amz-content-sha256 (for S3),
+// x-amz-security-token and Authorization. `headers` must hold Host. `target` is the encoded path
+// and query exactly as they go over the wire. `payload_sha256`: lower-case hexadecimal, or
+// "UNSIGNED-PAYLOAD".
 void sign(std::string_view method, std::string_view target, Headers& headers,
           std::string_view payload_sha256, const Credentials& credentials, std::string_view region,
           std::string_view service, Time now);
