@@ -1,0 +1,267 @@
+#include "api/front_door.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "api/operations.h"
+#include "api/query.h"
+#include "api/route.h"
+#include "api/text.h"
+#include "api/validate.h"
+#include "base/hash.h"
+#include "base/id.h"
+#include "base/log.h"
+
+namespace atelier::api {
+namespace {
+
+// Of a request that is not S3's. The largest CreateTrainingJob that people write is a few hundred
+// KiB; each connection may hold this much.
+constexpr std::size_t kMaxBody = std::size_t{1} << 20;
+constexpr std::size_t kMaxDepth = 32;
+
+std::string new_request_id() {
+  const std::string id = random_id();  // as a UUID, which is what clients expect to log
+  return fmt::format("{}-{}-{}-{}-{}", id.substr(0, 8), id.substr(8, 4), id.substr(12, 4),
+                     id.substr(16, 4), id.substr(20));
+}
+
+// One call of a service: JSON 1.1 or Query. The body is read first, because its digest is part of
+// what was signed.
+class ServiceExchange : public http::Exchange {
+ public:
+  ServiceExchange(const Parts& parts, http::RequestHead head, Route route)
+      : parts_(parts), head_(std::move(head)), route_(std::move(route)) {
+    too_large_ = head_.content_length.value_or(0) > kMaxBody;
+  }
+
+  [[nodiscard]] bool wants_body() const override { return !too_large_; }
+
+  bool on_body(std::span<const std::byte> piece) override {
+    too_large_ = too_large_ || body_.size() + piece.size() > kMaxBody;
+    if (too_large_) return false;
+    body_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return true;
+  }
+
+  http::Response finish() override {
+    request_id_ = new_request_id();
+    const Outcome outcome = answer();
+    return route_.to == Route::To::kQuery ? query_response(outcome) : json_response(outcome);
+  }
+
+ private:
+  Outcome answer() {
+    if (too_large_) {
+      return ApiError{413, "RequestEntityTooLargeException",
+                      fmt::format("The request body is larger than {} bytes", kMaxBody)};
+    }
+    const std::string digest = sha256_hex(body_);
+    const Result<http::Verified> verified =
+        http::verify(head_, parts_.keys, parts_.clock.now(), digest);
+    if (!verified) return refusal(verified.error());
+    if (auto error = check_payload(*verified, digest)) return *error;
+    if (route_.service == nullptr) return unknown_service();
+    if (verified->service != route_.service->signing_name) {
+      return ApiError{403, signature_code(),
+                      fmt::format("Credential should be scoped to correct service: '{}'.",
+                                  route_.service->signing_name)};
+    }
+    return route_.to == Route::To::kQuery ? query_call(*verified) : json_call(*verified);
+  }
+
+  // The code that each protocol's clients know for a wrong signature.
+  [[nodiscard]] std::string signature_code() const {
+    return route_.to == Route::To::kQuery ? "SignatureDoesNotMatch" : "InvalidSignatureException";
+  }
+
+  // http::verify speaks S3's codes; these are the other services'.
+  [[nodiscard]] ApiError refusal(const Error& error) const {
+    const bool query = route_.to == Route::To::kQuery;
+    const std::size_t colon = error.message.find(": ");
+    const std::string_view code = std::string_view(error.message).substr(0, colon);
+    std::string message =
+        colon == std::string::npos ? error.message : error.message.substr(colon + 2);
+    if (!http::is_signed(head_)) {
+      return {403, query ? "MissingAuthenticationToken" : "MissingAuthenticationTokenException",
+              std::move(message)};
+    }
+    if (code == "InvalidAccessKeyId") {
+      return {403, query ? "InvalidClientTokenId" : "UnrecognizedClientException",
+              std::move(message)};
+    }
+    if (code == "ExpiredToken") {
+      return {403, query ? "ExpiredToken" : "ExpiredTokenException", std::move(message)};
+    }
+    if (code == "AuthorizationHeaderMalformed") {
+      return {400, query ? "IncompleteSignature" : "IncompleteSignatureException",
+              std::move(message)};
+    }
+    return {403, signature_code(), std::move(message)};
+  }
+
+  // The body must be what was signed; only a presigned GET has none.
+  [[nodiscard]] std::optional<ApiError> check_payload(const http::Verified& verified,
+                                                      const std::string& digest) const {
+    const bool presigned_get = verified.presigned && head_.method == "GET" && body_.empty();
+    const bool same = verified.payload == http::Payload::kSha256 &&
+                      equal_in_constant_time(verified.payload_sha256, digest);
+    if (same || presigned_get) return std::nullopt;
+    return ApiError{403, signature_code(),
+                    "The body is not what x-amz-content-sha256 says; this service needs a signed "
+                    "body"};
+  }
+
+  [[nodiscard]] ApiError unknown_service() const {
+    return {501, "NotImplemented",
+            fmt::format("This version of Atelier does not serve '{}'", route_.service_name)};
+  }
+
+  // The operation by name, or why there is none.
+  [[nodiscard]] std::variant<const Operation*, ApiError> operation(std::string_view name) const {
+    const Operation* found = find_operation(*route_.service, name);
+    if (found == nullptr) {
+      return ApiError{
+          400, route_.to == Route::To::kQuery ? "InvalidAction" : "UnknownOperationException",
+          fmt::format("{} has no operation '{}'", route_.service->label, name)};
+    }
+    if (!found->served) return not_served(route_.service->label, name);
+    return found;
+  }
+
+  Outcome json_call(const http::Verified& caller) {
+    if (route_.operation.empty()) {
+      return ApiError{400, "UnknownOperationException",
+                      fmt::format("X-Amz-Target names no operation of {}", route_.service->label)};
+    }
+    const auto found = operation(route_.operation);
+    if (const auto* error = std::get_if<ApiError>(&found)) return *error;
+    const std::string_view type = head_.headers.find("Content-Type").value_or("");
+    if (!type.starts_with("application/x-amz-json-1.") && !type.starts_with("application/json")) {
+      return ApiError{400, "SerializationException",
+                      "Content-Type must be application/x-amz-json-1.1"};
+    }
+    const Result<json::value> input = parse_json(body_.empty() ? "{}" : body_, kMaxDepth);
+    if (!input) return ApiError{400, "SerializationException", input.error().message};
+    return carry_out(*std::get<const Operation*>(found), *input, caller);
+  }
+
+  Outcome query_call(const http::Verified& caller) {
+    const std::string_view form = head_.method == "GET" ? head_.query() : std::string_view(body_);
+    const Result<QueryCall> call = parse_query_call(form);
+    if (!call) return ApiError{400, "MalformedQueryString", call.error().message};
+    const auto found = operation(is_name(call->action) ? call->action : "?");
+    if (const auto* error = std::get_if<ApiError>(&found)) return *error;
+    Outcome outcome = carry_out(*std::get<const Operation*>(found), call->input, caller);
+    if (auto* error = std::get_if<ApiError>(&outcome);
+        error != nullptr && error->code == "ValidationException") {
+      error->code = "ValidationError";  // as the Query services call it
+    }
+    return outcome;
+  }
+
+  static bool is_name(std::string_view text) {
+    return text.size() <= 128 &&
+           text.find_first_not_of(
+               "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+               "abcdefghijklmnopqrstuvwxyz0123456789") == std::string_view::npos;
+  }
+
+  Outcome carry_out(const Operation& called, const json::value& input,
+                    const http::Verified& caller) {
+    json::value known = json::object{};
+    if (called.input != nullptr) {
+      if (auto error = validate(input, *called.input)) return *error;
+      known = project(input, *called.input);
+    }
+    const Handler handler = find_handler(route_.service->signing_name, called.name);
+    ATELIER_CHECK(handler != nullptr, "operations.txt serves what operations.cc does not have");
+    called_ = &called;
+    return handler({parts_, caller.principal, called, known,
+                    head_.headers.find("amz-sdk-invocation-id").value_or("")});
+  }
+
+  // 5xx are ours to find again: the caller sees the id, the log has the cause.
+  void log_failure(const ApiError& error) const {
+    if (error.status < 500 || error.status == 501) return;
+    log::error(fmt::format("request {} ({} {}): {}: {}", request_id_, route_.service_name,
+                           route_.operation, error.code, error.message));
+  }
+
+  [[nodiscard]] http::Response json_response(const Outcome& outcome) const {
+    http::Response response;
+    response.headers.add("Content-Type", "application/x-amz-json-1.1");
+    response.headers.add("x-amzn-RequestId", request_id_);
+    if (const auto* error = std::get_if<ApiError>(&outcome)) {
+      log_failure(*error);
+      response.status = error->status;
+      response.headers.add("x-amzn-ErrorType", error->code);
+      response.body = to_valid_utf8(
+          json::serialize(json::object{{"__type", error->code}, {"message", error->message}}));
+    } else if (called_->output != nullptr) {
+      response.body = to_valid_utf8(json::serialize(std::get<json::object>(outcome)));
+    }
+    return response;
+  }
+
+  [[nodiscard]] http::Response query_response(const Outcome& outcome) const {
+    http::Response response;
+    response.headers.add("Content-Type", "text/xml");
+    response.headers.add("x-amzn-RequestId", request_id_);
+    if (const auto* error = std::get_if<ApiError>(&outcome)) {
+      log_failure(*error);
+      response.status = error->status;
+      response.body = to_valid_utf8(query_error(
+          route_.service != nullptr ? route_.service->xml_namespace : "", *error, request_id_));
+    } else {
+      response.body = to_valid_utf8(
+          query_reply(*route_.service, *called_, std::get<json::object>(outcome), request_id_));
+    }
+    return response;
+  }
+
+  const Parts& parts_;
+  http::RequestHead head_;
+  Route route_;
+  std::string body_;
+  bool too_large_ = false;
+  std::string request_id_;
+  const Operation* called_ = nullptr;  // set when its handler gave the outcome
+};
+
+class FrontDoor : public http::Handler {
+ public:
+  explicit FrontDoor(const Parts& parts) : parts_(parts) {}
+
+  std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {
+    Route route = route_of(head);
+    if (route.to == Route::To::kHealth) {
+      return http::answer({200, {{"Content-Type", "text/plain"}}, "ok\n", {}});
+    }
+    if (route.to == Route::To::kS3) return begin_s3(head);
+    return std::make_unique<ServiceExchange>(parts_, head, std::move(route));
+  }
+
+ private:
+  std::unique_ptr<http::Exchange> begin_s3(const http::RequestHead& head) {
+    Result<http::Verified> verified = http::verify(head, parts_.keys, parts_.clock.now());
+    if (verified && verified->service != "s3") {
+      verified = Error{Code::kUnauthenticated,
+                       "AuthorizationHeaderMalformed: the credential is scoped to '" +
+                           verified->service + "', not to 's3'"};
+    }
+    if (!verified) return http::answer(parts_.s3.refuse(head, verified.error()));
+    return parts_.s3.begin(head, *verified);
+  }
+
+  const Parts parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<http::Handler> make_front_door(const Parts& parts) {
+  return std::make_unique<FrontDoor>(parts);
+}
+
+}  // namespace atelier::api

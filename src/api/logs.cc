@@ -1,0 +1,161 @@
+// CloudWatch Logs over the logs of jobs: one group, a stream for each instance of a job.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "api/operations.h"
+#include "base/hash.h"
+
+namespace atelier::api {
+namespace {
+
+constexpr std::string_view kGroup = "/aws/sagemaker/TrainingJobs";
+constexpr std::int64_t kMostStreams = 50;
+constexpr std::int64_t kMostEvents = 10000;
+constexpr std::int64_t kLastMillisecond = 253402300799999;  // the end of the year 9999
+
+std::string group_arn(const Parts& parts) {
+  return fmt::format("arn:aws:logs:{}:{}:log-group:{}", parts.region, parts.account, kGroup);
+}
+
+ApiError not_found(std::string_view what) {
+  return {400, "ResourceNotFoundException",
+          fmt::format("The specified log {} does not exist.", what)};
+}
+
+ApiError invalid_parameter(std::string message) {
+  return {400, "InvalidParameterException", std::move(message)};
+}
+
+// Nothing when the request names our group, by its name or by its identifier (name or ARN).
+std::optional<ApiError> check_group(const Call& call) {
+  const auto name = find_string(call.input, "logGroupName");
+  const auto identifier = find_string(call.input, "logGroupIdentifier");
+  if (name.has_value() == identifier.has_value()) {
+    return invalid_parameter("exactly one of logGroupName and logGroupIdentifier must be given");
+  }
+  const std::string arn = group_arn(call.parts);
+  const std::string& asked = name ? *name : *identifier;
+  const bool ours = asked == kGroup || (identifier && (asked == arn || asked == arn + ":*"));
+  return ours ? std::nullopt : std::optional(not_found("group"));
+}
+
+// Where a stream stands in the order of a listing.
+struct Position {
+  std::int64_t last_event = 0;  // 0 when the order is by name
+  std::string name;
+  auto operator<=>(const Position&) const = default;
+};
+
+Position position_of(const jobs::LogStream& stream, bool by_time) {
+  return {by_time && stream.last_event ? to_epoch_milliseconds(*stream.last_event) : 0,
+          stream.name};
+}
+
+std::string to_token(const Position& position) {
+  return to_hex(fmt::format("{:020}{}", position.last_event, position.name));
+}
+
+std::optional<Position> from_token(std::string_view token) {
+  const Result<std::string> text = from_hex(token);
+  if (!text || text->size() < 20 || !std::all_of(text->begin(), text->begin() + 20, [](char c) {
+        return c >= '0' && c <= '9';
+      })) {
+    return std::nullopt;
+  }
+  // 18 digits fit; the two before them are zeros in what to_token() wrote.
+  return Position{std::stoll(text->substr(2, 18)), text->substr(20)};
+}
+
+json::object stream_object(const jobs::LogStream& stream, const Parts& parts) {
+  json::object out{{"logStreamName", stream.name},
+                   {"creationTime", to_epoch_milliseconds(stream.created)},
+                   {"arn", fmt::format("{}:log-stream:{}", group_arn(parts), stream.name)},
+                   {"storedBytes", stream.stored_bytes}};
+  if (stream.first_event) {
+    out.emplace("firstEventTimestamp", to_epoch_milliseconds(*stream.first_event));
+  }
+  if (stream.last_event) {
+    out.emplace("lastEventTimestamp", to_epoch_milliseconds(*stream.last_event));
+    out.emplace("lastIngestionTime", to_epoch_milliseconds(*stream.last_event));
+  }
+  return out;
+}
+
+std::optional<Time> time_at(const json::value& input, std::string_view name) {
+  const std::optional<std::int64_t> value = find_int(input, name);
+  return value ? std::optional(from_epoch_milliseconds(std::min(*value, kLastMillisecond)))
+               : std::nullopt;
+}
+
+}  // namespace
+
+Outcome describe_log_streams(const Call& call) {
+  if (auto error = check_group(call)) return *error;
+  const std::string prefix = find_string(call.input, "logStreamNamePrefix").value_or("");
+  const bool by_time = find_string(call.input, "orderBy") == "LastEventTime";
+  if (by_time && !prefix.empty()) {
+    return invalid_parameter("Cannot order by LastEventTime with a logStreamNamePrefix.");
+  }
+  const bool descending = find_bool(call.input, "descending").value_or(false);
+  std::optional<Position> after;
+  if (const auto token = find_string(call.input, "nextToken")) {
+    after = from_token(*token);
+    if (!after) return invalid_parameter("The specified nextToken is invalid.");
+  }
+  Result<std::vector<jobs::LogStream>> found = call.parts.jobs.log_streams(prefix);
+  if (!found) return from_error(found.error());
+
+  std::vector<jobs::LogStream>& streams = *found;
+  const auto before = [&](const Position& a, const Position& b) {
+    return descending ? b < a : a < b;
+  };
+  if (after) {
+    std::erase_if(streams, [&](const jobs::LogStream& stream) {
+      return !before(*after, position_of(stream, by_time));
+    });
+  }
+  std::ranges::sort(streams, [&](const jobs::LogStream& a, const jobs::LogStream& b) {
+    return before(position_of(a, by_time), position_of(b, by_time));
+  });
+  const auto limit = static_cast<std::size_t>(find_int(call.input, "limit").value_or(kMostStreams));
+  json::array rows;
+  for (std::size_t i = 0; i < std::min(limit, streams.size()); ++i) {
+    rows.push_back(stream_object(streams[i], call.parts));
+  }
+  json::object out{{"logStreams", std::move(rows)}};
+  // Only when there is more: the SDK loops on a token that it never sends back.
+  if (streams.size() > limit) {
+    out.emplace("nextToken", to_token(position_of(streams[limit - 1], by_time)));
+  }
+  return out;
+}
+
+Outcome get_log_events(const Call& call) {
+  if (auto error = check_group(call)) return *error;
+  jobs::LogQuery query;
+  query.stream = find_string(call.input, "logStreamName").value_or("");
+  query.start = time_at(call.input, "startTime");
+  query.end = time_at(call.input, "endTime");
+  query.token = find_string(call.input, "nextToken").value_or("");
+  query.limit = static_cast<std::size_t>(find_int(call.input, "limit").value_or(kMostEvents));
+  query.from_head = find_bool(call.input, "startFromHead").value_or(false);
+  const Result<jobs::LogQueryPage> page = call.parts.jobs.log_events(query);
+  if (!page) {
+    if (page.error().code == Code::kNotFound) return not_found("stream");
+    if (page.error().code == Code::kInvalidArgument) return invalid_parameter(page.error().message);
+    return from_error(page.error());
+  }
+  json::array events;
+  events.reserve(page->events.size());
+  for (const agent::LogEvent& event : page->events) {
+    const std::int64_t time = to_epoch_milliseconds(event.time);
+    events.push_back(
+        json::object{{"timestamp", time}, {"message", event.message}, {"ingestionTime", time}});
+  }
+  return json::object{{"events", std::move(events)},
+                      {"nextForwardToken", page->next_forward_token},
+                      {"nextBackwardToken", page->next_backward_token}};
+}
+
+}  // namespace atelier::api

@@ -1,0 +1,32 @@
+#include "api/operations.h"
+
+namespace atelier::api {
+namespace {
+
+struct Entry {
+  std::string_view signing_name, operation;
+  Handler handler;
+};
+
+constexpr Entry kHandlers[] = {
+    {"sagemaker", "CreateTrainingJob", create_training_job},
+    {"sagemaker", "DescribeTrainingJob", describe_training_job},
+    {"sagemaker", "ListTrainingJobs", list_training_jobs},
+    {"sagemaker", "StopTrainingJob", stop_training_job},
+    {"sagemaker", "ListTags", list_tags},
+    {"logs", "DescribeLogStreams", describe_log_streams},
+    {"logs", "GetLogEvents", get_log_events},
+    {"sts", "GetCallerIdentity", get_caller_identity},
+    {"iam", "GetRole", get_role},
+};
+
+}  // namespace
+
+Handler find_handler(std::string_view signing_name, std::string_view operation) {
+  for (const Entry& entry : kHandlers) {
+    if (entry.signing_name == signing_name && entry.operation == operation) return entry.handler;
+  }
+  return nullptr;
+}
+
+}  // namespace atelier::api

@@ -1,0 +1,41 @@
+// The operations that are served, one handler each. A handler gets an input that the service model
+// found valid, cut to what the model knows, and gives the output in the model's shape.
+#pragma once
+
+#include <string_view>
+
+#include "api/front_door.h"
+#include "api/reply.h"
+#include "api/shapes.h"
+#include "base/json.h"
+#include "http/sigv4.h"
+
+namespace atelier::api {
+
+struct Call {
+  const Parts& parts;
+  const http::Principal& caller;
+  const Operation& operation;
+  const json::value& input;        // an object
+  std::string_view invocation_id;  // amz-sdk-invocation-id: the same for a client's retries
+};
+
+using Handler = Outcome (*)(const Call& call);
+
+// Null when the operation has no handler here.
+Handler find_handler(std::string_view signing_name, std::string_view operation);
+
+// training_create.cc, training_describe.cc, training_list.cc
+Outcome create_training_job(const Call& call);
+Outcome describe_training_job(const Call& call);
+Outcome list_training_jobs(const Call& call);
+Outcome stop_training_job(const Call& call);
+Outcome list_tags(const Call& call);
+// logs.cc
+Outcome describe_log_streams(const Call& call);
+Outcome get_log_events(const Call& call);
+// identity.cc
+Outcome get_caller_identity(const Call& call);
+Outcome get_role(const Call& call);
+
+}  // namespace atelier::api

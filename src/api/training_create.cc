@@ -1,0 +1,316 @@
+// CreateTrainingJob: what the service model cannot say about a request.
+//
+// A member that cannot be honoured is refused by name when it would change what the job computes or
+// leaves behind; one that would not is kept, shown by DescribeTrainingJob, and noted in the job's
+// first status message. Nothing is dropped in silence.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "api/training.h"
+
+namespace atelier::api {
+namespace {
+
+constexpr std::int64_t kDefaultMaxRuntime = 86400;
+
+struct Findings {
+  std::vector<std::string> wrong;     // no SageMaker would take it
+  std::vector<std::string> unserved;  // this version cannot do it
+};
+
+const json::value& member(const json::value& object, std::string_view name) {
+  static const json::value kAbsent;
+  const json::value* value = find_member(object, name);
+  return value != nullptr ? *value : kAbsent;
+}
+
+std::string text(const json::value& object, std::string_view name) {
+  return find_string(object, name).value_or("");
+}
+
+bool has_any(const json::value& object, std::string_view name) {
+  const json::value& value = member(object, name);
+  if (value.is_array()) return !value.get_array().empty();
+  if (value.is_object()) return !value.get_object().empty();
+  return !value.is_null();
+}
+
+bool is_s3_uri(std::string_view uri) {
+  constexpr std::string_view kScheme = "s3://";
+  return uri.starts_with(kScheme) && uri.size() > kScheme.size() && uri[kScheme.size()] != '/';
+}
+
+void check_algorithm(const json::value& request, Findings& found) {
+  const json::value& algorithm = member(request, "AlgorithmSpecification");
+  const std::string image = text(algorithm, "TrainingImage");
+  const std::string name = text(algorithm, "AlgorithmName");
+  if (image.empty() == name.empty()) {
+    found.wrong.emplace_back(
+        "Invalid AlgorithmSpecification. Exactly one of TrainingImage and AlgorithmName must be "
+        "specified");
+  } else if (!name.empty()) {
+    found.unserved.push_back(fmt::format(
+        "AlgorithmSpecification.AlgorithmName '{}': there are no algorithm resources or "
+        "Marketplace subscriptions here; name a TrainingImage",
+        name));
+  }
+}
+
+void check_s3_source(const std::string& where, const json::value& source, Findings& found) {
+  const std::string uri = text(source, "S3Uri");
+  if (!is_s3_uri(uri)) {
+    found.wrong.push_back(fmt::format(
+        "{}.DataSource.S3DataSource.S3Uri '{}' is not of the form s3://bucket/prefix", where, uri));
+  }
+  const std::string type = text(source, "S3DataType");
+  if (type != "S3Prefix") {
+    found.unserved.push_back(fmt::format(
+        "{}.DataSource.S3DataSource.S3DataType '{}': only S3Prefix is read", where, type));
+  }
+  for (const std::string_view access : {"ModelAccessConfig", "HubAccessConfig"}) {
+    if (has_any(source, access)) {
+      found.unserved.push_back(
+          fmt::format("{}.DataSource.S3DataSource.{}: there is no model hub here", where, access));
+    }
+  }
+}
+
+void check_source(const std::string& where, const json::value& source, Findings& found) {
+  constexpr std::string_view kSources[] = {"S3DataSource", "FileSystemDataSource", "DatasetSource"};
+  const auto given = std::ranges::count_if(
+      kSources, [&](std::string_view name) { return !member(source, name).is_null(); });
+  if (given != 1) {
+    found.wrong.push_back(
+        fmt::format("{}.DataSource must have exactly one of S3DataSource, FileSystemDataSource and "
+                    "DatasetSource; it has {}",
+                    where, given));
+    return;
+  }
+  if (const json::value& s3 = member(source, "S3DataSource"); !s3.is_null()) {
+    check_s3_source(where, s3, found);
+  } else if (const json::value& files = member(source, "FileSystemDataSource"); !files.is_null()) {
+    found.unserved.push_back(
+        fmt::format("{}.DataSource.FileSystemDataSource '{}': file systems can not be mounted yet; "
+                    "give the data as an S3DataSource",
+                    where, text(files, "FileSystemId")));
+  } else {
+    found.unserved.push_back(
+        fmt::format("{}.DataSource.DatasetSource: there is no dataset hub here", where));
+  }
+}
+
+void check_channel(const json::value& channel, const std::string& job_mode, Findings& found) {
+  const std::string where =
+      fmt::format("InputDataConfig channel '{}'", text(channel, "ChannelName"));
+  check_source(where, member(channel, "DataSource"), found);
+  const std::string mode = find_string(channel, "InputMode").value_or(job_mode);
+  if (mode != "File") {
+    found.unserved.push_back(fmt::format("{}: input mode '{}': only File is served", where, mode));
+  }
+  const auto pipe_only = [&](std::string_view name) {
+    const std::string value = find_string(channel, name).value_or("None");
+    if (value == "None") return;
+    (mode == "Pipe" ? found.unserved : found.wrong)
+        .push_back(fmt::format("{}: {} '{}' works in Pipe mode only; leave it unset or None in {} "
+                               "mode",
+                               where, name, value, mode));
+  };
+  pipe_only("CompressionType");
+  pipe_only("RecordWrapperType");
+}
+
+void check_channels(const json::value& request, Findings& found) {
+  const json::array* channels = find_array(request, "InputDataConfig");
+  if (channels == nullptr) return;
+  const std::string mode = text(member(request, "AlgorithmSpecification"), "TrainingInputMode");
+  std::set<std::string> names;
+  for (const json::value& channel : *channels) {
+    const std::string name = text(channel, "ChannelName");
+    if (!names.insert(name).second) {
+      found.wrong.push_back(
+          fmt::format("Duplicate channel name '{}' in InputDataConfig. Channel names must be "
+                      "unique",
+                      name));
+    }
+    check_channel(channel, mode, found);
+  }
+}
+
+void check_resources(const json::value& request, Findings& found) {
+  const json::value& resources = member(request, "ResourceConfig");
+  if (has_any(resources, "InstanceGroups")) {
+    found.unserved.emplace_back(
+        "ResourceConfig.InstanceGroups: a job runs on one instance; give InstanceType and "
+        "InstanceCount 1");
+    return;
+  }
+  for (const std::string_view name : {"InstanceType", "InstanceCount"}) {
+    if (member(resources, name).is_null()) {
+      found.wrong.push_back(fmt::format("ResourceConfig.{} must be specified", name));
+    }
+  }
+  const std::int64_t count = find_int(resources, "InstanceCount").value_or(1);
+  if (count < 1) {
+    found.wrong.push_back(fmt::format("ResourceConfig.InstanceCount {} must be at least 1", count));
+  } else if (count > 1) {
+    found.unserved.push_back(fmt::format(
+        "ResourceConfig.InstanceCount {}: a job runs on one instance; ask for 1", count));
+  }
+}
+
+void check_stopping(const json::value& request, Findings& found) {
+  const json::value& condition = member(request, "StoppingCondition");
+  const std::optional<std::int64_t> wait = find_int(condition, "MaxWaitTimeInSeconds");
+  if (!wait) return;
+  const std::int64_t runtime =
+      find_int(condition, "MaxRuntimeInSeconds").value_or(kDefaultMaxRuntime);
+  if (!find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
+    found.wrong.emplace_back(
+        "Invalid MaxWaitTimeInSeconds. It is only supported when EnableManagedSpotTraining is set "
+        "to true");
+  } else if (*wait < runtime) {
+    found.wrong.push_back(fmt::format(
+        "Invalid MaxWaitTimeInSeconds. It must be equal to or greater than MaxRuntimeInSeconds: "
+        "{} is less than {}",
+        *wait, runtime));
+  }
+}
+
+void check_tags(const json::value& request, Findings& found) {
+  const json::array* tags = find_array(request, "Tags");
+  if (tags == nullptr) return;
+  std::set<std::string> keys;
+  for (const json::value& tag : *tags) {
+    const std::string key = text(tag, "Key");
+    if (!keys.insert(key).second) {
+      found.wrong.push_back(fmt::format("Duplicate tag key '{}' in Tags", key));
+    }
+  }
+}
+
+// Rules may end a job; without rules such a job would run on.
+void check_rules(const json::value& request, std::string_view name, Findings& found) {
+  const json::array* rules = find_array(request, name);
+  if (rules == nullptr) return;
+  for (const json::value& rule : *rules) {
+    if (!member(member(rule, "RuleParameters"), "action_json").is_null()) {
+      found.unserved.push_back(fmt::format(
+          "{} rule '{}': rules are not evaluated yet, so its action would never be taken", name,
+          text(rule, "RuleConfigurationName")));
+    }
+  }
+}
+
+void check_outputs(const json::value& request, Findings& found) {
+  const std::string output = text(member(request, "OutputDataConfig"), "S3OutputPath");
+  if (!is_s3_uri(output)) {
+    found.wrong.push_back(fmt::format(
+        "OutputDataConfig.S3OutputPath '{}' is not of the form s3://bucket/prefix", output));
+  }
+  constexpr std::pair<std::string_view, std::string_view> kUnserved[] = {
+      {"CheckpointConfig",
+       "checkpoints are not synchronised with S3 yet, so earlier ones would not be found and new "
+       "ones not kept; leave it out"},
+      {"TensorBoardOutputConfig", "TensorBoard files are not uploaded yet; leave it out"},
+      {"ServerlessJobConfig", "there are no serverless jobs here"},
+      {"ModelPackageConfig", "there is no model registry here"},
+      {"MlflowConfig", "there is no MLflow server here"},
+  };
+  for (const auto& [name, reason] : kUnserved) {
+    if (!member(request, name).is_null()) {
+      found.unserved.push_back(fmt::format("{}: {}", name, reason));
+    }
+  }
+}
+
+struct Note {
+  std::string_view parent, name;  // parent empty: of the request itself
+  std::string_view text;
+};
+
+// Kept and shown, without an effect.
+constexpr Note kNotes[] = {
+    {"", "VpcConfig", "VpcConfig has no effect: the job uses this machine's network"},
+    {"OutputDataConfig", "KmsKeyId",
+     "OutputDataConfig.KmsKeyId has no effect: outputs are not encrypted by a key service"},
+    {"ResourceConfig", "VolumeKmsKeyId",
+     "ResourceConfig.VolumeKmsKeyId has no effect: the disk is this machine's"},
+    {"ResourceConfig", "KeepAlivePeriodInSeconds",
+     "KeepAlivePeriodInSeconds has no effect: there is no instance to keep warm"},
+    {"ResourceConfig", "TrainingPlanArn",
+     "TrainingPlanArn has no effect: capacity is not reserved"},
+    {"ResourceConfig", "InstancePlacementConfig",
+     "InstancePlacementConfig has no effect: there is one machine"},
+    {"StoppingCondition", "MaxPendingTimeInSeconds",
+     "MaxPendingTimeInSeconds has no effect: a job waits for the machine as long as it takes"},
+    {"AlgorithmSpecification", "TrainingImageConfig",
+     "TrainingImageConfig has no effect: no registry is asked for the image"},
+    {"DebugHookConfig", "CollectionConfigurations",
+     "DebugHookConfig.CollectionConfigurations: tensors are not uploaded"},
+    {"", "DebugRuleConfigurations", "DebugRuleConfigurations: rules are not evaluated yet"},
+    {"", "ProfilerRuleConfigurations", "ProfilerRuleConfigurations: rules are not evaluated yet"},
+    {"", "ExperimentConfig", "ExperimentConfig has no effect: there is no experiment tracker"},
+    {"", "RetryStrategy", "RetryStrategy has no effect: a failed job is not tried again"},
+    {"", "SessionChainingConfig", "SessionChainingConfig has no effect: there are no session tags"},
+};
+
+}  // namespace
+
+std::optional<ApiError> check_training_request(const json::value& request) {
+  Findings found;
+  check_algorithm(request, found);
+  check_channels(request, found);
+  check_resources(request, found);
+  check_stopping(request, found);
+  check_outputs(request, found);
+  check_tags(request, found);
+  check_rules(request, "DebugRuleConfigurations", found);
+  check_rules(request, "ProfilerRuleConfigurations", found);
+  if (!found.wrong.empty())
+    return validation_error(fmt::format("{}", fmt::join(found.wrong, "; ")));
+  if (!found.unserved.empty()) {
+    return validation_error(
+        fmt::format("This version of Atelier can not honour: {}", fmt::join(found.unserved, "; ")));
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> training_request_notes(const json::value& request) {
+  std::vector<std::string> notes;
+  if (find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
+    notes.emplace_back("EnableManagedSpotTraining: the job runs on demand, nothing interrupts it");
+  }
+  for (const Note& note : kNotes) {
+    const json::value& parent = note.parent.empty() ? request : member(request, note.parent);
+    const json::value& value = member(parent, note.name);
+    const bool empty_text = value.is_string() && value.get_string().empty();
+    if (has_any(parent, note.name) && !empty_text) notes.emplace_back(note.text);
+  }
+  for (const auto& [parent, flag] : {std::pair("RemoteDebugConfig", "EnableRemoteDebug"),
+                                     std::pair("InfraCheckConfig", "EnableInfraCheck")}) {
+    if (find_bool(member(request, parent), flag).value_or(false)) {
+      notes.push_back(fmt::format("{}.{} has no effect here", parent, flag));
+    }
+  }
+  return notes;
+}
+
+Outcome create_training_job(const Call& call) {
+  if (auto error = check_training_request(call.input)) return *error;
+  const std::string name = text(call.input, "TrainingJobName");
+  const Result<std::string> arn =
+      call.parts.jobs.create(json::serialize(call.input), std::string(call.invocation_id));
+  if (arn) return json::object{{"TrainingJobArn", *arn}};
+  if (arn.error().code == Code::kAlreadyExists) {
+    return ApiError{400, "ResourceInUse",
+                    fmt::format("Training job names must be unique within an AWS account and "
+                                "region, and a training job with this name already exists "
+                                "(arn:aws:sagemaker:{}:{}:training-job/{})",
+                                call.parts.region, call.parts.account, name)};
+  }
+  return from_error(arn.error());
+}
+
+}  // namespace atelier::api

@@ -1,0 +1,157 @@
+// DescribeTrainingJob, and ListTags, which attach() of the SDK asks next.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "api/text.h"
+#include "api/training.h"
+#include "api/validate.h"
+
+namespace atelier::api {
+namespace {
+
+constexpr std::size_t kFailureReasonCharacters = 1024;  // of the service model
+constexpr std::size_t kFinalMetrics = 40;
+constexpr int kDefaultMaxRuntime = 86400;
+
+// The member's object inside of `object`, made when it is not there.
+json::object& object_at(json::object& object, std::string_view name) {
+  json::value& value = object[name];
+  if (!value.is_object()) value.emplace_object();
+  return value.get_object();
+}
+
+void set_default(json::object& object, std::string_view name, const json::value& value) {
+  if (!object.contains(name)) object.emplace(name, value);
+}
+
+// What SageMaker adds to an echoed request, and what its clients trip over.
+void complete_request(json::object& out, const jobs::TrainingJob& job) {
+  json::object& output = object_at(out, "OutputDataConfig");
+  set_default(output, "KmsKeyId", "");  // the SDK indexes it
+  json::object& resources = object_at(out, "ResourceConfig");
+  if (const json::value* groups = resources.if_contains("InstanceGroups");
+      groups != nullptr && groups->is_array() && groups->get_array().empty()) {
+    resources.erase("InstanceGroups");  // present, the SDK sums its instances: none
+  }
+  set_default(object_at(out, "StoppingCondition"), "MaxRuntimeInSeconds", kDefaultMaxRuntime);
+  for (const std::string_view flag :
+       {"EnableNetworkIsolation", "EnableInterContainerTrafficEncryption",
+        "EnableManagedSpotTraining"}) {
+    set_default(out, flag, false);
+  }
+  std::string model = job.model_uri;
+  if (model.empty()) {  // where it will be; SageMaker says so from the start
+    const json::value& prefix = output["S3OutputPath"];
+    std::string path = prefix.is_string() ? std::string(prefix.get_string()) : "";
+    while (path.ends_with('/')) path.pop_back();
+    const json::value* compression = output.if_contains("CompressionType");
+    const bool plain = compression != nullptr && *compression == "NONE";
+    model = fmt::format("{}/{}/output/{}", path, job.name, plain ? "model/" : "model.tar.gz");
+  }
+  out["ModelArtifacts"] = {{"S3ModelArtifacts", model}};
+  out["ProfilingStatus"] = "Disabled";
+}
+
+void add_times(json::object& out, const jobs::TrainingJob& job, Time now) {
+  out["CreationTime"] = to_epoch_seconds(job.created);
+  out["LastModifiedTime"] = to_epoch_seconds(job.modified);
+  if (job.started) {
+    out["TrainingStartTime"] = to_epoch_seconds(*job.started);
+    const auto spent = job.ended.value_or(std::max(now, *job.started)) - *job.started;
+    // Never 0: the SDK divides by it.
+    const std::int64_t seconds =
+        std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(spent).count());
+    out["TrainingTimeInSeconds"] = seconds;
+    out["BillableTimeInSeconds"] = seconds;
+  }
+  if (job.ended) out["TrainingEndTime"] = to_epoch_seconds(*job.ended);
+}
+
+// The notes go where SDK users look while they wait: into the first status message.
+json::array transitions_of(const jobs::TrainingJob& job, const json::value& request) {
+  std::vector<std::string> notes = training_request_notes(request);
+  notes.insert(notes.end(), job.warnings.begin(), job.warnings.end());
+  json::array out;
+  out.reserve(job.transitions.size());
+  for (const jobs::Transition& transition : job.transitions) {
+    std::string message = transition.message;
+    if (out.empty() && !notes.empty()) {
+      message += fmt::format(" (note: {})", fmt::join(notes, "; "));
+    }
+    json::object& row = out.emplace_back(json::object{}).get_object();
+    row.emplace("Status", transition.status);
+    row.emplace("StartTime", to_epoch_seconds(transition.start));
+    if (transition.end) row.emplace("EndTime", to_epoch_seconds(*transition.end));
+    row.emplace("StatusMessage", message);
+  }
+  return out;
+}
+
+json::array metrics_of(const jobs::TrainingJob& job) {
+  json::array out;
+  for (const jobs::FinalMetric& metric : job.final_metrics) {
+    if (out.size() == kFinalMetrics) break;
+    json::object& row = out.emplace_back(json::object{}).get_object();
+    row.emplace("MetricName", metric.name);
+    // JSON has no NaN: such a metric shows its name and time only.
+    if (std::isfinite(metric.value)) row.emplace("Value", metric.value);
+    row.emplace("Timestamp", to_epoch_seconds(metric.time));
+  }
+  return out;
+}
+
+}  // namespace
+
+ApiError job_not_found(std::string_view name) {
+  return validation_error(
+      fmt::format("Requested resource not found. Could not find training job '{}'.", name));
+}
+
+Outcome describe_training_job(const Call& call) {
+  const std::string name = find_string(call.input, "TrainingJobName").value_or("");
+  const Result<jobs::TrainingJob> found = call.parts.jobs.describe(name);
+  if (!found) {
+    return found.error().code == Code::kNotFound ? job_not_found(name) : from_error(found.error());
+  }
+  const jobs::TrainingJob& job = *found;
+  const Result<json::value> request = parse_json(job.request_json);
+  if (!request) return from_error(request.error().within("the stored request of " + name));
+
+  json::value reply = project(*request, *call.operation.output);
+  json::object& out = reply.get_object();
+  out["TrainingJobName"] = job.name;
+  out["TrainingJobArn"] = job.arn;
+  out["TrainingJobStatus"] = job.status;
+  out["SecondaryStatus"] = job.secondary_status;
+  if (!job.failure_reason.empty()) {
+    out["FailureReason"] = cut_text(job.failure_reason, kFailureReasonCharacters);
+  }
+  complete_request(out, job);
+  add_times(out, job, call.parts.clock.now());
+  out["SecondaryStatusTransitions"] = transitions_of(job, *request);
+  if (json::array metrics = metrics_of(job); !metrics.empty()) {
+    out["FinalMetricDataList"] = std::move(metrics);
+  }
+  return std::move(out);
+}
+
+Outcome list_tags(const Call& call) {
+  const std::string arn = find_string(call.input, "ResourceArn").value_or("");
+  const std::size_t kind = arn.find(":training-job/");
+  const std::string name =
+      kind == std::string::npos ? "" : arn.substr(kind + std::string_view(":training-job/").size());
+  const Result<jobs::TrainingJob> job = call.parts.jobs.describe(name);
+  if (!job && job.error().code != Code::kNotFound) return from_error(job.error());
+  if (!job || job->arn != arn) {
+    return validation_error(fmt::format("Requested resource not found. Could not find '{}'.", arn));
+  }
+  const Result<json::value> request = parse_json(job->request_json);
+  if (!request) return from_error(request.error().within("the stored request of " + name));
+  // All in one page: the SDK's paging of tags never asks for a second.
+  const json::array* tags = find_array(*request, "Tags");
+  return json::object{{"Tags", tags != nullptr ? *tags : json::array{}}};
+}
+
+}  // namespace atelier::api
