@@ -28,6 +28,8 @@ struct Runtime {
 struct RuntimeTable {
   std::string python = "/usr/bin/python3";  // for scripts; from set-up
   std::string vision_program;               // path of atelier-vision
+  // Folders outside of /usr that hold its libraries (a pip-installed libtorch).
+  std::vector<std::string> vision_folders;
 };
 
 // kInvalidArgument, naming the image and the images that are known, when nothing fits.

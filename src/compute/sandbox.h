@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file.h"
@@ -45,9 +46,19 @@ struct SandboxExit {
   bool out_of_memory = false;  // the memory limit killed a process of it
 };
 
-// A running program. Destroying it kills what still runs.
+// Who a sandboxed program of that name is on the host. As root that is a user id without a name or
+// a right, its own for each name; without root it is the caller, and only namespaces confine it.
+// The caller gives the ml folder to it before start().
+struct Identity {
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+Identity program_identity(std::string_view name);
+
+// A running program. It dies with the thread that started it. Destroying it kills what still runs.
 class Sandbox {
  public:
+  // Returns once bubblewrap runs. That it could not set the sandbox up shows in wait().
   static Result<Sandbox> start(const SandboxSpec& spec);
   Sandbox(Sandbox&&) noexcept;
   Sandbox& operator=(Sandbox&&) noexcept;
@@ -55,7 +66,9 @@ class Sandbox {
   [[nodiscard]] int exit_fd() const;                // a pidfd: readable once the program has ended
   [[nodiscard]] const std::string& limits() const;  // in words: "cgroup v2: 4 CPUs, 16 GiB"
   Result<void> signal(int number);                  // to every process inside
-  Result<SandboxExit> wait();                       // after the end: reaps, and removes the cgroup
+  // After the end: reaps, and removes the cgroup. A status above 128 is read as every shell means
+  // it: 128 and the signal. kFailedPrecondition when bubblewrap could not set the sandbox up.
+  Result<SandboxExit> wait();
 
  private:
   struct State;

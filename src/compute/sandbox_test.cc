@@ -1,0 +1,262 @@
+#include "compute/sandbox.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/file.h"
+
+namespace atelier::compute {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  SandboxExit exit;
+  std::string output;
+};
+
+class SandboxTest : public testing::Test {
+ protected:
+  SandboxTest() {
+    spec_.name = "sandbox-test";
+    spec_.ml_folder = folder_.path() / "ml";
+    make_folders(spec_.ml_folder).value();
+    const Identity identity = program_identity(spec_.name);
+    EXPECT_EQ(chown(spec_.ml_folder.c_str(), identity.uid, identity.gid), 0);
+    spec_.environment = {{"PATH", "/usr/bin:/bin"}, {"GREETING", "hello world"}};
+  }
+  void shell(const std::string& script) { spec_.argv = {"/bin/sh", "-c", script}; }
+
+  // Starts the program with a pipe for its output.
+  Sandbox start() {
+    int fds[2];
+    EXPECT_EQ(pipe2(fds, O_CLOEXEC), 0);
+    read_end_ = UniqueFd{fds[0]};
+    const UniqueFd write_end{fds[1]};
+    spec_.output_fd = write_end.get();
+    return Sandbox::start(spec_).value();
+  }
+  std::string read_line() {
+    std::string line;
+    for (char c = 0; read(read_end_.get(), &c, 1) == 1 && c != '\n';) line += c;
+    return line;
+  }
+  Outcome finish(Sandbox sandbox) {
+    Outcome outcome;
+    char buffer[4096];
+    for (ssize_t got; (got = read(read_end_.get(), buffer, sizeof buffer)) > 0;) {
+      outcome.output.append(buffer, static_cast<std::size_t>(got));
+    }
+    Result<SandboxExit> exit = sandbox.wait();
+    EXPECT_TRUE(exit) << (exit ? "" : exit.error().message) << outcome.output;
+    if (exit) outcome.exit = *exit;
+    return outcome;
+  }
+  Outcome run(const std::string& script) {
+    shell(script);
+    return finish(start());
+  }
+
+  TempFolder folder_ = TempFolder::create().value();
+  SandboxSpec spec_;
+  UniqueFd read_end_;
+};
+
+TEST_F(SandboxTest, AProgramRunsWithItsEnvironmentAndNothingElse) {
+  const Outcome outcome = run("env | sort; pwd; hostname; id -un");
+  EXPECT_EQ(outcome.output,
+            "GREETING=hello world\nPATH=/usr/bin:/bin\nPWD=/opt/ml\n/opt/ml\nalgo-1\natelier\n");
+  EXPECT_EQ(outcome.exit.code, 0);
+}
+
+TEST_F(SandboxTest, ExitCodeAndSignalComeBack) {
+  EXPECT_EQ(run("exit 3").exit.code, 3);
+  const Outcome outcome = run("kill -SEGV $$");
+  EXPECT_EQ(outcome.exit.signal, SIGSEGV);
+  EXPECT_EQ(outcome.exit.code, 0);
+}
+
+TEST_F(SandboxTest, OptMlIsTheJobsFolderAndWritable) {
+  run("echo result > /opt/ml/file");
+  EXPECT_EQ(read_file(spec_.ml_folder / "file").value(), "result\n");
+}
+
+TEST_F(SandboxTest, TheSystemIsReadOnly) {
+  EXPECT_NE(run("touch /usr/x").exit.code, 0);
+  EXPECT_NE(run("touch /etc/x").exit.code, 0);
+  EXPECT_NE(run("echo x >> /etc/hosts").exit.code, 0);
+  EXPECT_NE(run("touch /x").exit.code, 0);
+  EXPECT_EQ(run("touch /tmp/x /dev/shm/x /var/tmp/y").exit.code, 0);
+}
+
+TEST_F(SandboxTest, NothingOfTheHostsDataIsThere) {
+  // The test's own folder stands for the server's data folder and for other jobs.
+  std::ofstream{folder_.path() / "secret"} << "key";
+  EXPECT_NE(run("cat " + (folder_.path() / "secret").string()).exit.code, 0);
+  EXPECT_EQ(run("ls -A /root /home /srv /mnt /etc/shadow /etc/ssh /var/lib 2>/dev/null").output,
+            "");
+  EXPECT_EQ(run("ls /opt").output, "ml\n");
+}
+
+TEST_F(SandboxTest, ProcessesOfTheHostAreNeitherSeenNorSignalled) {
+  const Outcome outcome =
+      run("ls /proc | grep -c '^[0-9]'; kill -0 " + std::to_string(getpid()) + " && echo reached");
+  EXPECT_LE(std::stoi(outcome.output), 6);
+  EXPECT_EQ(outcome.output.find("reached"), std::string::npos);
+}
+
+TEST_F(SandboxTest, TheProgramHasNoRightsAndCannotGetAny) {
+  const Outcome outcome =
+      run("grep -E '^(CapEff|CapPrm|CapBnd|CapAmb|CapInh|NoNewPrivs|Seccomp):' "
+          "/proc/self/status; id -G");
+  EXPECT_NE(outcome.output.find("CapEff:\t0000000000000000"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("CapPrm:\t0000000000000000"), std::string::npos);
+  EXPECT_NE(outcome.output.find("CapInh:\t0000000000000000"), std::string::npos);
+  EXPECT_NE(outcome.output.find("CapAmb:\t0000000000000000"), std::string::npos);
+  EXPECT_NE(outcome.output.find("NoNewPrivs:\t1"), std::string::npos);
+  EXPECT_NE(outcome.output.find("Seccomp:\t2"), std::string::npos);
+  EXPECT_NE(run("unshare -U true").exit.code, 0);
+  EXPECT_NE(run("unshare -Ur mount -t tmpfs x /tmp").exit.code, 0);
+  EXPECT_NE(run("mount -t tmpfs x /tmp").exit.code, 0);
+  EXPECT_NE(run("nsenter -t 1 -m true").exit.code, 0);
+  EXPECT_NE(run("mknod /tmp/disk b 254 0").exit.code, 0);
+}
+
+TEST_F(SandboxTest, AsRootTheProgramIsAnotherUserOfTheHost) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const Identity identity = program_identity(spec_.name);
+  EXPECT_GE(identity.uid, 2'000'000'000U);
+  EXPECT_NE(identity.uid, program_identity("another job").uid);
+  run("touch /opt/ml/file");
+  struct stat info {};
+  ASSERT_EQ(stat((spec_.ml_folder / "file").c_str(), &info), 0);
+  EXPECT_EQ(info.st_uid, identity.uid);
+}
+
+TEST_F(SandboxTest, EveryHostNameResolves) {
+  spec_.hosts = {"algo-1", "algo-2"};
+  EXPECT_EQ(run("getent hosts algo-1 | tr -s ' '; getent hosts algo-2 localhost | wc -l").output,
+            "127.0.0.1 algo-1\n2\n");
+}
+
+TEST_F(SandboxTest, NetworkIsolationLeavesOnlyALoopbackOfItsOwn) {
+  const UniqueFd server{socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(server.get(), 8), 0);
+  socklen_t size = sizeof address;
+  getsockname(server.get(), reinterpret_cast<sockaddr*>(&address), &size);
+  const std::string port = std::to_string(ntohs(address.sin_port));
+  const std::string script = "exec 3<>/dev/tcp/127.0.0.1/" + port;
+  spec_.argv = {"/bin/bash", "-c", script};
+  EXPECT_EQ(finish(start()).exit.code, 0);
+  spec_.network_isolation = true;
+  EXPECT_NE(finish(start()).exit.code, 0);
+  spec_.argv = {"/bin/sh", "-c", "ls /sys/class/net 2>/dev/null; grep -c : /proc/net/dev"};
+  EXPECT_EQ(finish(start()).output, "1\n");
+}
+
+TEST_F(SandboxTest, ASignalReachesEveryProcessInside) {
+  shell(
+      "trap 'echo parent; wait; exit 0' TERM; (trap 'echo child; exit 0' TERM; echo ready; "
+      "while :; do sleep 0.05; done) & wait");
+  Sandbox sandbox = start();
+  EXPECT_EQ(read_line(), "ready");
+  sandbox.signal(SIGTERM).value();
+  const Outcome outcome = finish(std::move(sandbox));
+  EXPECT_NE(outcome.output.find("parent"), std::string::npos);
+  EXPECT_NE(outcome.output.find("child"), std::string::npos);
+}
+
+TEST_F(SandboxTest, KillEndsAProgramThatIgnoresSignalsAndItsChildren) {
+  shell("trap '' TERM INT; sleep 1000 & echo ready; wait");
+  Sandbox sandbox = start();
+  EXPECT_EQ(read_line(), "ready");
+  sandbox.signal(SIGTERM).value();
+  pollfd waiting{sandbox.exit_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&waiting, 1, 0), 0);
+  sandbox.signal(SIGKILL).value();
+  EXPECT_EQ(finish(std::move(sandbox)).exit.signal, SIGKILL);
+}
+
+TEST_F(SandboxTest, WhatAProgramLeavesRunningEndsWithIt) {
+  const Outcome outcome = run("setsid sh -c 'sleep 1000' & echo done");
+  EXPECT_EQ(outcome.output, "done\n");  // the pipe ends: nobody holds it any more
+}
+
+TEST_F(SandboxTest, DestroyingItKillsTheProgram) {
+  shell("echo ready; sleep 1000");
+  {
+    Sandbox sandbox = start();
+    EXPECT_EQ(read_line(), "ready");
+  }
+  EXPECT_EQ(read_line(), "");
+}
+
+TEST_F(SandboxTest, TooMuchMemoryIsSeenAsSuch) {
+  spec_.memory_gib = 0.0625;
+  shell("exec python3 -c 'x = bytearray(400 << 20)'");
+  Sandbox sandbox = start();
+  const std::string limits = sandbox.limits();
+  const Outcome outcome = finish(std::move(sandbox));
+  if (limits.find("cgroup") == 0) {
+    EXPECT_TRUE(outcome.exit.out_of_memory);
+    EXPECT_EQ(outcome.exit.signal, SIGKILL);
+  } else {
+    EXPECT_NE(outcome.output.find("MemoryError"), std::string::npos);
+  }
+  EXPECT_FALSE(run("exit 0").exit.out_of_memory);
+}
+
+TEST_F(SandboxTest, TheLimitsAreSaidInWords) {
+  spec_.vcpus = 1.5;
+  spec_.memory_gib = 2;
+  shell("cat /dev/null");
+  Sandbox sandbox = start();
+  EXPECT_NE(sandbox.limits().find("1.5 CPUs, 2 GiB of memory"), std::string::npos);
+  EXPECT_NE(sandbox.limits().find("user"), std::string::npos);
+  finish(std::move(sandbox));
+}
+
+TEST_F(SandboxTest, AProgramThatIsNotThereSaysSoInItsOutput) {
+  spec_.argv = {"/no/such/program"};
+  const Outcome outcome = finish(start());
+  EXPECT_NE(outcome.exit.code, 0);
+  EXPECT_NE(outcome.output.find("/no/such/program"), std::string::npos);
+}
+
+TEST_F(SandboxTest, AnImpossibleRequestIsRefusedByName) {
+  EXPECT_EQ(Sandbox::start(spec_).error().message, "a sandbox needs a program to run");
+  shell("true");
+  spec_.mounts = {{"/no/such/folder", "/data", false}};
+  EXPECT_NE(Sandbox::start(spec_).error().message.find("/no/such/folder"), std::string::npos);
+}
+
+TEST_F(SandboxTest, AMountThatCannotBeMadeIsNotTakenForTheProgramsFailure) {
+  shell("true");
+  spec_.mounts = {{"/usr", "/proc/impossible", false}};
+  Sandbox sandbox = start();
+  while (!read_line().empty()) {
+  }
+  EXPECT_EQ(sandbox.wait().error().code, Code::kFailedPrecondition);
+}
+
+TEST_F(SandboxTest, MountsAppearAsAsked) {
+  make_folders(folder_.path() / "data").value();
+  std::ofstream{folder_.path() / "data/x"} << "mounted\n";
+  spec_.mounts = {{folder_.path() / "data", "/data", false}};
+  EXPECT_EQ(run("cat /data/x; touch /data/y 2>/dev/null || echo read-only").output,
+            "mounted\nread-only\n");
+}
+
+}  // namespace
+}  // namespace atelier::compute
