@@ -1,0 +1,168 @@
+// The parts of LocalStore's implementation that its source files share.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "objects/internal/body_files.h"
+#include "objects/internal/group_commit.h"
+#include "objects/internal/sqlite.h"
+#include "objects/local_store.h"
+
+namespace atelier::objects::internal {
+
+// Where a row says that its body is; empty bodies are nowhere.
+struct BodyRef {
+  std::int64_t inline_id = 0;
+  std::string file;
+  friend bool operator==(const BodyRef&, const BodyRef&) = default;
+};
+
+// A body before it has a row: in memory, then in a file as soon as it outgrows kInlineBytes.
+class StoreBody final : public PendingBody {
+ public:
+  explicit StoreBody(BodyFiles& files) : files_(files) {}
+  StoreBody(const StoreBody&) = delete;
+  StoreBody& operator=(const StoreBody&) = delete;
+  ~StoreBody() override;
+
+  Result<void> append(std::span<const std::byte> bytes) override;
+  [[nodiscard]] std::uint64_t size() const override { return size_; }
+  // Appends the first `length` bytes of an open file, in the kernel where that can be.
+  Result<void> append_file(int fd, std::uint64_t length);
+  // Takes another body's file under a second name.
+  Result<void> link_file(const std::string& name, std::uint64_t size);
+  // Makes a body in a file durable.
+  Result<void> seal();
+  // Writes the body into the index (or finds that it is in a file already).
+  Result<BodyRef> insert(Connection& db) const;
+  // The row is there: the file stays.
+  void adopted();
+
+ private:
+  Result<void> move_to_file();
+
+  BodyFiles& files_;
+  std::string bytes_;
+  std::string name_;
+  UniqueFd fd_;
+  std::uint64_t size_ = 0;
+};
+
+class StoreImpl final : public LocalStore {
+ public:
+  static Result<std::unique_ptr<StoreImpl>> open(const std::filesystem::path& folder,
+                                                 const Clock& clock);
+
+  Result<bool> create_bucket(const std::string& name, const std::string& region) override;
+  Result<BucketRecord> find_bucket(const std::string& name) override;
+  Result<void> delete_bucket(const std::string& name) override;
+  Result<std::vector<BucketRecord>> list_buckets() override;
+  std::unique_ptr<PendingBody> start_body() override;
+  Result<ObjectRecord> put(const NewObject& object, std::unique_ptr<PendingBody> body) override;
+  Result<ObjectRecord> head(const std::string& bucket, const std::string& key) override;
+  Result<std::pair<ObjectRecord, Body>> get(const std::string& bucket,
+                                            const std::string& key) override;
+  Result<ObjectRecord> copy(const NewObject& object, const std::string& source_bucket,
+                            const std::string& source_key, const std::string& source_etag) override;
+  Result<void> remove(const std::string& bucket, const std::string& key,
+                      const std::string& if_match) override;
+  Result<void> remove_many(const std::string& bucket,
+                           const std::vector<std::string>& keys) override;
+  Result<void> set_tags(const std::string& bucket, const std::string& key,
+                        const std::string& tags) override;
+  Result<ListResult> list(const ListQuery& query) override;
+  Result<std::string> create_upload(const UploadRecord& upload) override;
+  Result<UploadRecord> find_upload(const std::string& bucket, const std::string& key,
+                                   const std::string& id) override;
+  Result<PartRecord> put_part(const UploadRecord& upload, const PartRecord& part,
+                              std::unique_ptr<PendingBody> body) override;
+  Result<std::vector<PartRecord>> list_parts(const std::string& upload_id, unsigned after_number,
+                                             std::size_t limit) override;
+  Result<std::pair<std::vector<UploadRecord>, bool>> list_uploads(
+      const UploadQuery& query) override;
+  Result<void> abort_upload(const std::string& bucket, const std::string& key,
+                            const std::string& id) override;
+  Result<ObjectRecord> complete_upload(const CompleteUpload& request) override;
+
+ private:
+  // A connection for reading, lent from a pool.
+  class Reader {
+   public:
+    Reader(StoreImpl& store, std::unique_ptr<Connection> connection)
+        : store_(store), connection_(std::move(connection)) {}
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader();
+    Connection& operator*() { return *connection_; }
+
+   private:
+    StoreImpl& store_;
+    std::unique_ptr<Connection> connection_;
+  };
+  // What a change takes out of the index: files to be unlinked once it is committed.
+  using Garbage = std::vector<std::string>;
+  using Change = std::function<Result<void>(Connection&, Garbage&)>;
+
+  struct FoundObject {
+    ObjectRecord record;
+    BodyRef ref;
+    std::string bytes;  // of an inline body, when asked for
+  };
+  struct StoredPart {
+    PartRecord record;
+    BodyRef ref;
+  };
+  using StoredParts = std::map<unsigned, StoredPart>;
+
+  StoreImpl(std::filesystem::path folder, const Clock& clock)
+      : folder_(std::move(folder)), clock_(clock) {}
+  Result<void> recover();
+  Result<std::unique_ptr<Connection>> connect() const;
+  Result<std::unique_ptr<Reader>> reader();
+  Result<void> commit(const Change& change);
+  void collect(const Garbage& garbage);
+
+  Result<FoundObject> find_object(const std::string& bucket, const std::string& key, bool body);
+  Result<void> replace_object(Connection& db, Garbage& garbage, const NewObject& object,
+                              const StoreBody& body, ObjectRecord& stored) const;
+  Result<void> drop_body(Connection& db, Garbage& garbage, const BodyRef& ref) const;
+  Result<void> drop_parts(Connection& db, Garbage& garbage, const std::string& upload_id) const;
+  Result<void> remove_row(Connection& db, Garbage& garbage, std::int64_t bucket_id,
+                          const std::string& key, const std::string& if_match) const;
+
+  static Result<StoredParts> load_parts(Connection& db, const std::string& upload_id);
+  Result<std::unique_ptr<StoreBody>> join_parts(const std::vector<const StoredPart*>& parts);
+  Result<ObjectRecord> answer_again(const CompleteUpload& request);
+
+  const std::filesystem::path folder_;
+  const Clock& clock_;
+  UniqueFd lock_;
+  std::unique_ptr<BodyFiles> files_;
+  std::unique_ptr<GroupCommit> writer_;
+  std::mutex readers_mutex_;
+  std::vector<std::unique_ptr<Connection>> readers_;
+  std::mutex collected_mutex_;
+  Garbage collected_;  // unlinked, with a row in `garbage` still
+};
+
+// "NoSuchBucket" with the bucket's name.
+Error no_such_bucket(std::string_view name);
+Error no_such_key(std::string_view key);
+Error no_such_upload(std::string_view id);
+Result<std::int64_t> bucket_id(Connection& db, const std::string& name);
+
+// Rows keep lists as text.
+std::string pack_headers(const StoredHeaders& headers);
+StoredHeaders unpack_headers(std::string_view text);
+std::string pack_checksum(const std::optional<Checksum>& checksum);
+std::optional<Checksum> unpack_checksum(std::string_view text);
+std::string pack_sizes(const std::vector<std::uint64_t>& sizes);
+std::vector<std::uint64_t> unpack_sizes(std::string_view text);
+
+}  // namespace atelier::objects::internal

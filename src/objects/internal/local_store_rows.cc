@@ -1,0 +1,99 @@
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "objects/internal/local_store_impl.h"
+
+namespace atelier::objects {
+
+std::string after_key(std::string_view key) {
+  std::string next{key};
+  next.push_back('\0');
+  return next;
+}
+
+std::optional<std::string> after_prefix(std::string_view prefix) {
+  std::string next{prefix};
+  while (!next.empty() && next.back() == '\xFF') next.pop_back();
+  if (next.empty()) return std::nullopt;
+  next.back() = static_cast<char>(static_cast<unsigned char>(next.back()) + 1);
+  return next;
+}
+
+namespace internal {
+
+Error no_such_bucket(std::string_view name) {
+  return Error{Code::kNotFound, fmt::format("NoSuchBucket: the bucket '{}' does not exist", name)};
+}
+
+Error no_such_key(std::string_view key) {
+  return Error{Code::kNotFound, fmt::format("NoSuchKey: the key '{}' does not exist", key)};
+}
+
+Error no_such_upload(std::string_view id) {
+  return Error{
+      Code::kNotFound,
+      fmt::format("NoSuchUpload: the upload '{}' does not exist; it may have been completed "
+                  "or aborted",
+                  id)};
+}
+
+Result<std::int64_t> bucket_id(Connection& db, const std::string& name) {
+  Statement find = TRY(db.prepare("SELECT id FROM buckets WHERE name = ?"));
+  if (!TRY(find.bind_text(1, name).step())) return no_such_bucket(name);
+  return find.integer(0);
+}
+
+// A header value can hold anything but a line feed, and no name holds a colon.
+std::string pack_headers(const StoredHeaders& headers) {
+  std::string text;
+  for (const auto& [name, value] : headers) text += name + ":" + value + "\n";
+  return text;
+}
+
+StoredHeaders unpack_headers(std::string_view text) {
+  StoredHeaders headers;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    const std::size_t colon = std::min(line.find(':'), line.size());
+    headers.emplace_back(line.substr(0, colon), line.substr(std::min(colon + 1, line.size())));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return headers;
+}
+
+std::string pack_checksum(const std::optional<Checksum>& checksum) {
+  if (!checksum) return {};
+  return fmt::format("{}:{}:{}", checksum_name(checksum->kind), checksum->composite ? "C" : "F",
+                     checksum->value);
+}
+
+std::optional<Checksum> unpack_checksum(std::string_view text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string_view::npos || text.size() < colon + 3) return std::nullopt;
+  const std::optional<ChecksumKind> kind = find_checksum_kind(text.substr(0, colon));
+  if (!kind) return std::nullopt;
+  return Checksum{*kind, text[colon + 1] == 'C', std::string{text.substr(colon + 3)}};
+}
+
+std::string pack_sizes(const std::vector<std::uint64_t>& sizes) {
+  return fmt::format("{}", fmt::join(sizes, ","));
+}
+
+std::vector<std::uint64_t> unpack_sizes(std::string_view text) {
+  std::vector<std::uint64_t> sizes;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (at != end) {
+    std::uint64_t size = 0;
+    const auto [next, failure] = std::from_chars(at, end, size);
+    if (failure != std::errc{}) break;
+    sizes.push_back(size);
+    at = next == end ? end : next + 1;
+  }
+  return sizes;
+}
+
+}  // namespace internal
+}  // namespace atelier::objects

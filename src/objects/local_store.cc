@@ -1,0 +1,237 @@
+#include "objects/local_store.h"
+
+#include <fmt/format.h>
+
+#include "base/log.h"
+#include "objects/internal/local_store_impl.h"
+
+namespace atelier::objects {
+
+Result<std::unique_ptr<LocalStore>> LocalStore::open(const std::filesystem::path& folder,
+                                                     const Clock& clock) {
+  std::unique_ptr<LocalStore> store = TRY(internal::StoreImpl::open(folder, clock));
+  return store;
+}
+
+namespace internal {
+namespace {
+
+constexpr std::int64_t kFormat = 1;
+
+// `modified` and `created` are milliseconds since 1970. Bodies are in a table of their own, so that
+// a page of the index holds many keys and listings touch few pages.
+constexpr const char* kSchema = R"sql(
+CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS buckets(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, region TEXT NOT NULL,
+  created INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS objects(
+  bucket INTEGER NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+  etag TEXT NOT NULL, checksum TEXT NOT NULL, headers TEXT NOT NULL, tags TEXT NOT NULL,
+  part_sizes TEXT NOT NULL, body INTEGER NOT NULL, file TEXT,
+  PRIMARY KEY(bucket, key)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS objects_by_file ON objects(file) WHERE file IS NOT NULL;
+CREATE TABLE IF NOT EXISTS bodies(id INTEGER PRIMARY KEY, bytes BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS uploads(
+  bucket INTEGER NOT NULL, key BLOB NOT NULL, id TEXT NOT NULL, created INTEGER NOT NULL,
+  headers TEXT NOT NULL, tags TEXT NOT NULL, checksum TEXT NOT NULL, composite INTEGER NOT NULL,
+  finished INTEGER, etag TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY(bucket, key, id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS uploads_by_end ON uploads(finished) WHERE finished IS NOT NULL;
+CREATE TABLE IF NOT EXISTS parts(
+  upload TEXT NOT NULL, number INTEGER NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
+  etag TEXT NOT NULL, checksum TEXT NOT NULL, body INTEGER NOT NULL, file TEXT,
+  PRIMARY KEY(upload, number)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS parts_by_file ON parts(file) WHERE file IS NOT NULL;
+CREATE TABLE IF NOT EXISTS garbage(file TEXT PRIMARY KEY) WITHOUT ROWID;
+)sql";
+
+Result<std::optional<std::int64_t>> find_meta(Connection& db, std::string_view name) {
+  Statement find = TRY(db.prepare("SELECT value FROM meta WHERE name = ?"));
+  if (!TRY(find.bind_text(1, name).step())) return std::optional<std::int64_t>{};
+  return std::optional{find.integer(0)};
+}
+
+Result<void> set_meta(Connection& db, std::string_view name, std::int64_t value) {
+  Statement set = TRY(db.prepare("INSERT OR REPLACE INTO meta(name, value) VALUES(?, ?)"));
+  return set.bind_text(1, name).bind(2, value).run();
+}
+
+Result<void> make_schema(Connection& db, const std::filesystem::path& folder) {
+  TRY(db.execute(kSchema));
+  const std::optional<std::int64_t> format = TRY(find_meta(db, "format"));
+  if (!format) return set_meta(db, "format", kFormat);
+  if (*format == kFormat) return {};
+  return Error{Code::kFailedPrecondition,
+               fmt::format("the object store in '{}' has format {}; this program reads format {}",
+                           folder.string(), *format, kFormat)};
+}
+
+Result<bool> has_row(Connection& db, const std::string& file) {
+  Statement find = TRY(db.prepare(
+      "SELECT 1 FROM objects WHERE file = ?1 UNION ALL SELECT 1 FROM parts WHERE file = ?1"));
+  return find.bind_text(1, file).step();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& folder,
+                                                   const Clock& clock) {
+  TRY(make_folders(folder, 0700));
+  std::unique_ptr<StoreImpl> store{new StoreImpl{folder, clock}};
+  Result<UniqueFd> lock = lock_file(folder / "lock");
+  if (!lock) return lock.error().within("object store '" + folder.string() + "'");
+  store->lock_ = *std::move(lock);
+  store->files_ = TRY(BodyFiles::open(folder / "bodies"));
+  TRY(store->recover());
+  return store;
+}
+
+Result<void> StoreImpl::recover() {
+  std::unique_ptr<Connection> db = TRY(connect());
+  TRY(make_schema(*db, folder_));
+  TRY(sync_folder(folder_));
+  // Removed from the index before the crash, but perhaps not from the disk.
+  Statement dropped = TRY(db->prepare("SELECT file FROM garbage"));
+  while (TRY(dropped.step())) files_->remove(std::string{dropped.bytes(0)});
+  dropped.reset();
+  TRY(db->execute("DELETE FROM garbage"));
+  // Written before the crash, but not in the index.
+  const std::int64_t low_water = TRY(find_meta(*db, "low_water")).value_or(0);
+  const std::size_t orphans =
+      TRY(files_->sweep(static_cast<std::uint64_t>(low_water),
+                        [&](const std::string& file) { return has_row(*db, file); }));
+  if (orphans > 0) {
+    log::info(fmt::format("object store '{}': removed {} bodies of writes that a crash cut short",
+                          folder_.string(), orphans));
+  }
+  TRY(set_meta(*db, "low_water", static_cast<std::int64_t>(files_->low_water())));
+  writer_ = std::make_unique<GroupCommit>(std::move(*db));
+  return {};
+}
+
+Result<std::unique_ptr<Connection>> StoreImpl::connect() const {
+  return std::make_unique<Connection>(TRY(Connection::open(folder_ / "index.db")));
+}
+
+StoreImpl::Reader::~Reader() {
+  const std::lock_guard lock{store_.readers_mutex_};
+  store_.readers_.push_back(std::move(connection_));
+}
+
+Result<std::unique_ptr<StoreImpl::Reader>> StoreImpl::reader() {
+  {
+    const std::lock_guard lock{readers_mutex_};
+    if (!readers_.empty()) {
+      std::unique_ptr<Connection> connection = std::move(readers_.back());
+      readers_.pop_back();
+      return std::make_unique<Reader>(*this, std::move(connection));
+    }
+  }
+  return std::make_unique<Reader>(*this, TRY(connect()));
+}
+
+Result<void> StoreImpl::commit(const Change& change) {
+  Garbage garbage;
+  Garbage forgotten;
+  TRY(writer_->run([&](Connection& db) -> Result<void> {
+    garbage.clear();
+    TRY(change(db, garbage));
+    if (garbage.empty()) return {};
+    Statement note = TRY(db.prepare("INSERT OR IGNORE INTO garbage(file) VALUES(?)"));
+    for (const std::string& file : garbage) {
+      TRY(note.bind_text(1, file).run());
+      note.reset();
+    }
+    // What earlier changes threw away is gone from the disk: forget it on this occasion.
+    {
+      const std::lock_guard lock{collected_mutex_};
+      forgotten = collected_;
+    }
+    Statement forget = TRY(db.prepare("DELETE FROM garbage WHERE file = ?"));
+    for (const std::string& file : forgotten) {
+      TRY(forget.bind_text(1, file).run());
+      forget.reset();
+    }
+    return set_meta(db, "low_water", static_cast<std::int64_t>(files_->low_water()));
+  }));
+  if (!forgotten.empty()) {
+    const std::lock_guard lock{collected_mutex_};
+    std::erase_if(collected_, [&](const std::string& file) {
+      return std::find(forgotten.begin(), forgotten.end(), file) != forgotten.end();
+    });
+  }
+  collect(garbage);
+  return {};
+}
+
+void StoreImpl::collect(const Garbage& garbage) {
+  for (const std::string& file : garbage) files_->remove(file);
+  const std::lock_guard lock{collected_mutex_};
+  collected_.insert(collected_.end(), garbage.begin(), garbage.end());
+}
+
+Result<void> StoreImpl::drop_body(Connection& db, Garbage& garbage, const BodyRef& ref) const {
+  if (!ref.file.empty()) garbage.push_back(ref.file);
+  if (ref.inline_id == 0) return {};
+  Statement drop = TRY(db.prepare("DELETE FROM bodies WHERE id = ?"));
+  return drop.bind(1, ref.inline_id).run();
+}
+
+Result<bool> StoreImpl::create_bucket(const std::string& name, const std::string& region) {
+  bool created = false;
+  TRY(commit([&](Connection& db, Garbage&) -> Result<void> {
+    Statement add = TRY(db.prepare(
+        "INSERT INTO buckets(name, region, created) VALUES(?, ?, ?) ON CONFLICT DO NOTHING"));
+    const std::int64_t before = db.total_changes();
+    TRY(add.bind_text(1, name)
+            .bind_text(2, region)
+            .bind(3, to_epoch_milliseconds(clock_.now()))
+            .run());
+    created = db.total_changes() != before;
+    return {};
+  }));
+  return created;
+}
+
+Result<BucketRecord> StoreImpl::find_bucket(const std::string& name) {
+  const auto db = TRY(reader());
+  Statement find = TRY((**db).prepare("SELECT region, created FROM buckets WHERE name = ?"));
+  if (!TRY(find.bind_text(1, name).step())) return no_such_bucket(name);
+  return BucketRecord{name, std::string{find.bytes(0)}, from_epoch_milliseconds(find.integer(1))};
+}
+
+Result<std::vector<BucketRecord>> StoreImpl::list_buckets() {
+  const auto db = TRY(reader());
+  Statement rows = TRY((**db).prepare("SELECT name, region, created FROM buckets ORDER BY name"));
+  std::vector<BucketRecord> buckets;
+  while (TRY(rows.step())) {
+    buckets.push_back({std::string{rows.bytes(0)}, std::string{rows.bytes(1)},
+                       from_epoch_milliseconds(rows.integer(2))});
+  }
+  return buckets;
+}
+
+Result<void> StoreImpl::delete_bucket(const std::string& name) {
+  return commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+    const std::int64_t id = TRY(bucket_id(db, name));
+    Statement any = TRY(db.prepare("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1"));
+    if (TRY(any.bind(1, id).step())) {
+      return Error{Code::kFailedPrecondition,
+                   fmt::format("BucketNotEmpty: the bucket '{}' holds objects", name)};
+    }
+    // Uploads that nobody completed do not keep a bucket alive.
+    std::vector<std::string> uploads;
+    Statement rows = TRY(db.prepare("SELECT id FROM uploads WHERE bucket = ?"));
+    rows.bind(1, id);
+    while (TRY(rows.step())) uploads.emplace_back(rows.bytes(0));
+    for (const std::string& upload : uploads) TRY(drop_parts(db, garbage, upload));
+    Statement drop_uploads = TRY(db.prepare("DELETE FROM uploads WHERE bucket = ?"));
+    TRY(drop_uploads.bind(1, id).run());
+    Statement drop = TRY(db.prepare("DELETE FROM buckets WHERE id = ?"));
+    return drop.bind(1, id).run();
+  });
+}
+
+}  // namespace internal
+}  // namespace atelier::objects
