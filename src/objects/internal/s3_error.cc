@@ -20,6 +20,7 @@ constexpr std::array kKnownCodes = {
     KnownCode{"AccessControlListNotSupported", 400, Code::kInvalidArgument},
     KnownCode{"AccessDenied", 403, Code::kPermissionDenied},
     KnownCode{"AuthorizationHeaderMalformed", 400, Code::kUnauthenticated},
+    KnownCode{"AuthorizationQueryParametersError", 400, Code::kUnauthenticated},
     KnownCode{"BadDigest", 400, Code::kDataLoss},
     KnownCode{"BucketAlreadyExists", 409, Code::kAlreadyExists},
     KnownCode{"BucketNotEmpty", 409, Code::kFailedPrecondition},

@@ -20,6 +20,8 @@ class XmlWriter {
     element(name, std::string_view{std::to_string(number)});
   }
   void element(std::string_view name, bool value) { element(name, value ? "true" : "false"); }
+  // Text that is escaped already.
+  void raw(std::string_view text) { text_.append(text); }
   [[nodiscard]] std::string finish() && { return std::move(text_); }
 
  private:

@@ -1,0 +1,159 @@
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <pugixml.hpp>
+
+#include "objects/internal/s3_call.h"
+
+namespace atelier::objects::internal {
+namespace {
+
+// 1,000 keys of 1,024 bytes, all written as references, are the largest honest document.
+constexpr std::size_t kMaxDocument = std::size_t{8} << 20;
+
+Error malformed(std::string_view why) {
+  return s3_error("MalformedXML", fmt::format("the document is not as it must be: {}", why));
+}
+
+// Names without a namespace's prefix: clients declare S3's namespace, some with a prefix.
+bool is_named(const pugi::xml_node& node, std::string_view name) {
+  const std::string_view full = node.name();
+  const std::size_t colon = full.find(':');
+  return (colon == std::string_view::npos ? full : full.substr(colon + 1)) == name;
+}
+
+Result<pugi::xml_node> load(pugi::xml_document& document, std::string_view xml,
+                            std::string_view root) {
+  if (xml.size() > kMaxDocument) {
+    return s3_error(
+        "MaxMessageLengthExceeded",
+        fmt::format("the document has {} bytes; {} is the most", xml.size(), kMaxDocument));
+  }
+  // Blanks count: a key can consist of them.
+  const pugi::xml_parse_result result = document.load_buffer(
+      xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata, pugi::encoding_utf8);
+  if (!result) return malformed(fmt::format("{} at byte {}", result.description(), result.offset));
+  const pugi::xml_node node = document.document_element();
+  if (!is_named(node, root)) return malformed(fmt::format("its root is not {}", root));
+  return node;
+}
+
+std::string text_of(const pugi::xml_node& node) {
+  std::string text;
+  for (const pugi::xml_node& child : node.children()) {
+    if (child.type() == pugi::node_pcdata || child.type() == pugi::node_cdata)
+      text += child.value();
+  }
+  return text;
+}
+
+std::string unquoted(std::string text) {
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
+    return text.substr(1, text.size() - 2);
+  return text;
+}
+
+Result<CompletedPart> parse_part(const pugi::xml_node& node) {
+  CompletedPart part;
+  for (const pugi::xml_node& field : node.children()) {
+    if (is_named(field, "PartNumber")) {
+      const std::string text = text_of(field);
+      const auto [at, failure] =
+          std::from_chars(text.data(), text.data() + text.size(), part.number);
+      if (failure != std::errc{} || at != text.data() + text.size() || part.number < 1 ||
+          part.number > 10'000) {
+        return malformed(fmt::format("the part number '{}' is not from 1 to 10000", text));
+      }
+    } else if (is_named(field, "ETag")) {
+      part.etag = unquoted(text_of(field));
+    } else if (std::string_view{field.name()}.starts_with("Checksum")) {
+      const auto kind = find_checksum_kind(field.name() + std::strlen("Checksum"));
+      if (!kind) return malformed(fmt::format("'{}' is no checksum", field.name()));
+      part.checksum = Checksum{*kind, false, text_of(field)};
+    }
+  }
+  if (part.number == 0 || part.etag.empty()) return malformed("a part needs PartNumber and ETag");
+  return part;
+}
+
+}  // namespace
+
+Result<DeleteRequest> parse_delete(std::string_view xml) {
+  pugi::xml_document document;
+  const pugi::xml_node root = TRY(load(document, xml, "Delete"));
+  DeleteRequest request;
+  for (const pugi::xml_node& child : root.children()) {
+    if (is_named(child, "Quiet")) request.quiet = text_of(child) == "true";
+    if (!is_named(child, "Object")) continue;
+    std::optional<std::string> key;
+    for (const pugi::xml_node& field : child.children()) {
+      if (is_named(field, "Key")) key = text_of(field);
+      if (is_named(field, "VersionId") && text_of(field) != "null") {
+        return s3_error("NotImplemented", "DeleteObjects with a VersionId: versions are not kept");
+      }
+      if (is_named(field, "ETag") || is_named(field, "Size") ||
+          is_named(field, "LastModifiedTime")) {
+        return s3_error("NotImplemented", "DeleteObjects with conditions is not supported");
+      }
+    }
+    if (!key || key->empty()) return malformed("an Object needs a Key");
+    if (request.keys.size() == 1000) return malformed("1000 objects are the most");
+    request.keys.push_back(*std::move(key));
+  }
+  if (request.keys.empty()) return malformed("it names no Object");
+  return request;
+}
+
+Result<std::vector<CompletedPart>> parse_complete(std::string_view xml) {
+  pugi::xml_document document;
+  const pugi::xml_node root = TRY(load(document, xml, "CompleteMultipartUpload"));
+  std::vector<CompletedPart> parts;
+  for (const pugi::xml_node& child : root.children()) {
+    if (!is_named(child, "Part")) continue;
+    if (parts.size() == 10'000) return malformed("10000 parts are the most");
+    parts.push_back(TRY(parse_part(child)));
+  }
+  if (parts.empty()) return malformed("it names no Part");
+  return parts;
+}
+
+Result<std::string> parse_create_bucket(std::string_view xml) {
+  if (xml.empty()) return std::string{};
+  pugi::xml_document document;
+  const pugi::xml_node root = TRY(load(document, xml, "CreateBucketConfiguration"));
+  std::string location;
+  for (const pugi::xml_node& child : root.children()) {
+    if (is_named(child, "LocationConstraint")) location = text_of(child);
+  }
+  if (location.size() > 64 || !is_utf8(location))
+    return malformed("the LocationConstraint is no region");
+  return location;
+}
+
+Result<std::string> parse_tagging(std::string_view xml) {
+  pugi::xml_document document;
+  const pugi::xml_node root = TRY(load(document, xml, "Tagging"));
+  std::vector<std::pair<std::string, std::string>> tags;
+  for (const pugi::xml_node& set : root.children()) {
+    if (!is_named(set, "TagSet")) continue;
+    for (const pugi::xml_node& tag : set.children()) {
+      if (!is_named(tag, "Tag")) continue;
+      auto& [name, value] = tags.emplace_back();
+      for (const pugi::xml_node& field : tag.children()) {
+        if (is_named(field, "Key")) name = text_of(field);
+        if (is_named(field, "Value")) value = text_of(field);
+      }
+      if (tags.size() > 50) return s3_error("InvalidTag", "an object can have 10 tags");
+    }
+  }
+  TRY(check_tags(tags));
+  std::string text;
+  for (const auto& [name, value] : tags) {
+    if (!text.empty()) text += "&";
+    text += http::percent_encode(name) + "=" + http::percent_encode(value);
+  }
+  return text;
+}
+
+}  // namespace atelier::objects::internal
