@@ -20,11 +20,12 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // ADDR:PORT, [v6]:PORT; port 0 picks one
   unsigned io_threads = 1;             // move bytes
   unsigned worker_threads = 8;         // run exchanges, which may block on disk
-  std::size_t max_connections = 2048;  // one more waits in the backlog
+  std::size_t max_connections = 2048;  // one more waits in the backlog, until an idle one is closed
   std::size_t max_header_bytes = 64 * 1024;
   std::uint64_t max_body_bytes = std::uint64_t{5} << 30;  // S3's largest single PUT
   std::chrono::seconds header_timeout{30};  // for a whole request head, idle keep-alive included
-  std::chrono::seconds body_timeout{60};    // for progress of a body in either direction
+  // For 64 KiB (or the rest) of a body in either direction: fewer in that time is no progress.
+  std::chrono::seconds body_timeout{60};
   std::chrono::seconds drain{10};
 };
 
@@ -37,6 +38,8 @@ class Server {
   ~Server();
   [[nodiscard]] std::string address() const;  // of the listening socket, such as "127.0.0.1"
   [[nodiscard]] std::uint16_t port() const;
+  // Accepts nothing more, lets exchanges under way end for at most `drain`, then cuts their
+  // connections. Returns when no exchange is left: one that blocks for longer is waited for.
   void stop();
 
  private:
