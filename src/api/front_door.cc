@@ -101,16 +101,14 @@ class ServiceExchange : public http::Exchange {
     return {403, signature_code(), std::move(message)};
   }
 
-  // The body must be what was signed; only a presigned GET has none.
+  // The body must be what was signed.
   [[nodiscard]] std::optional<ApiError> check_payload(const http::Verified& verified,
                                                       const std::string& digest) const {
-    const bool presigned_get = verified.presigned && head_.method == "GET" && body_.empty();
-    const bool same = verified.payload == http::Payload::kSha256 &&
-                      equal_in_constant_time(verified.payload_sha256, digest);
-    if (same || presigned_get) return std::nullopt;
+    if (verified.payload == http::Payload::kSha256 && verified.payload_sha256 == digest) {
+      return std::nullopt;
+    }
     return ApiError{403, signature_code(),
-                    "The body is not what x-amz-content-sha256 says; this service needs a signed "
-                    "body"};
+                    "The body must be signed: x-amz-content-sha256 has to be its SHA-256"};
   }
 
   [[nodiscard]] ApiError unknown_service() const {

@@ -106,8 +106,9 @@ void check_channel(const json::value& channel, const std::string& job_mode, Find
       fmt::format("InputDataConfig channel '{}'", text(channel, "ChannelName"));
   check_source(where, member(channel, "DataSource"), found);
   const std::string mode = find_string(channel, "InputMode").value_or(job_mode);
-  if (mode != "File") {
-    found.unserved.push_back(fmt::format("{}: input mode '{}': only File is served", where, mode));
+  if (mode == "Pipe") {  // FastFile is served by a copy at the same paths, with a note by jobs/
+    found.unserved.push_back(
+        fmt::format("{}: input mode 'Pipe': only File and FastFile are served", where));
   }
   const auto pipe_only = [&](std::string_view name) {
     const std::string value = find_string(channel, name).value_or("None");
@@ -230,11 +231,10 @@ struct Note {
   std::string_view text;
 };
 
-// Kept and shown, without an effect.
+// Kept and shown, without an effect. What jobs/ warns about itself (spot, retries, rules, the
+// output's key) is in the job's warnings already.
 constexpr Note kNotes[] = {
     {"", "VpcConfig", "VpcConfig has no effect: the job uses this machine's network"},
-    {"OutputDataConfig", "KmsKeyId",
-     "OutputDataConfig.KmsKeyId has no effect: outputs are not encrypted by a key service"},
     {"ResourceConfig", "VolumeKmsKeyId",
      "ResourceConfig.VolumeKmsKeyId has no effect: the disk is this machine's"},
     {"ResourceConfig", "KeepAlivePeriodInSeconds",
@@ -249,10 +249,7 @@ constexpr Note kNotes[] = {
      "TrainingImageConfig has no effect: no registry is asked for the image"},
     {"DebugHookConfig", "CollectionConfigurations",
      "DebugHookConfig.CollectionConfigurations: tensors are not uploaded"},
-    {"", "DebugRuleConfigurations", "DebugRuleConfigurations: rules are not evaluated yet"},
-    {"", "ProfilerRuleConfigurations", "ProfilerRuleConfigurations: rules are not evaluated yet"},
     {"", "ExperimentConfig", "ExperimentConfig has no effect: there is no experiment tracker"},
-    {"", "RetryStrategy", "RetryStrategy has no effect: a failed job is not tried again"},
     {"", "SessionChainingConfig", "SessionChainingConfig has no effect: there are no session tags"},
 };
 
@@ -279,9 +276,6 @@ std::optional<ApiError> check_training_request(const json::value& request) {
 
 std::vector<std::string> training_request_notes(const json::value& request) {
   std::vector<std::string> notes;
-  if (find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
-    notes.emplace_back("EnableManagedSpotTraining: the job runs on demand, nothing interrupts it");
-  }
   for (const Note& note : kNotes) {
     const json::value& parent = note.parent.empty() ? request : member(request, note.parent);
     const json::value& value = member(parent, note.name);
@@ -310,6 +304,8 @@ Outcome create_training_job(const Call& call) {
                                 "(arn:aws:sagemaker:{}:{}:training-job/{})",
                                 call.parts.region, call.parts.account, name)};
   }
+  // What jobs/ cannot do is said of this request, so it is not the operation that is missing.
+  if (arn.error().code == Code::kUnimplemented) return validation_error(arn.error().message);
   return from_error(arn.error());
 }
 

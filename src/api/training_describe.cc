@@ -28,8 +28,8 @@ void set_default(json::object& object, std::string_view name, const json::value&
 
 // What SageMaker adds to an echoed request, and what its clients trip over.
 void complete_request(json::object& out, const jobs::TrainingJob& job) {
-  json::object& output = object_at(out, "OutputDataConfig");
-  set_default(output, "KmsKeyId", "");  // the SDK indexes it
+  // The SDK indexes it.
+  set_default(object_at(out, "OutputDataConfig"), "KmsKeyId", "");
   json::object& resources = object_at(out, "ResourceConfig");
   if (const json::value* groups = resources.if_contains("InstanceGroups");
       groups != nullptr && groups->is_array() && groups->get_array().empty()) {
@@ -41,16 +41,7 @@ void complete_request(json::object& out, const jobs::TrainingJob& job) {
         "EnableManagedSpotTraining"}) {
     set_default(out, flag, false);
   }
-  std::string model = job.model_uri;
-  if (model.empty()) {  // where it will be; SageMaker says so from the start
-    const json::value& prefix = output["S3OutputPath"];
-    std::string path = prefix.is_string() ? std::string(prefix.get_string()) : "";
-    while (path.ends_with('/')) path.pop_back();
-    const json::value* compression = output.if_contains("CompressionType");
-    const bool plain = compression != nullptr && *compression == "NONE";
-    model = fmt::format("{}/{}/output/{}", path, job.name, plain ? "model/" : "model.tar.gz");
-  }
-  out["ModelArtifacts"] = {{"S3ModelArtifacts", model}};
+  out["ModelArtifacts"] = {{"S3ModelArtifacts", job.model_uri}};
   out["ProfilingStatus"] = "Disabled";
 }
 
