@@ -21,6 +21,7 @@ constexpr std::int64_t kFormat = 1;
 // `modified` and `created` are milliseconds since 1970. Bodies are in a table of their own, so that
 // a page of the index holds many keys and listings touch few pages.
 constexpr const char* kSchema = R"sql(
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS buckets(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, region TEXT NOT NULL,
@@ -44,6 +45,7 @@ CREATE TABLE IF NOT EXISTS parts(
   PRIMARY KEY(upload, number)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS parts_by_file ON parts(file) WHERE file IS NOT NULL;
 CREATE TABLE IF NOT EXISTS garbage(file TEXT PRIMARY KEY) WITHOUT ROWID;
+COMMIT;
 )sql";
 
 Result<std::optional<std::int64_t>> find_meta(Connection& db, std::string_view name) {
@@ -105,7 +107,8 @@ Result<void> StoreImpl::recover() {
     log::info(fmt::format("object store '{}': removed {} bodies of writes that a crash cut short",
                           folder_.string(), orphans));
   }
-  TRY(set_meta(*db, "low_water", static_cast<std::int64_t>(files_->low_water())));
+  const auto new_low_water = static_cast<std::int64_t>(files_->low_water());
+  if (new_low_water != low_water) TRY(set_meta(*db, "low_water", new_low_water));
   writer_ = std::make_unique<GroupCommit>(std::move(*db));
   return {};
 }

@@ -117,8 +117,7 @@ Error Connection::error(int status, std::string_view what) const {
   const std::string text = handle_ == nullptr ? std::string{sqlite3_errstr(status)}
                                               : std::string{sqlite3_errmsg(handle_)};
   const bool full =
-      primary == SQLITE_FULL ||
-      (primary == SQLITE_IOERR && (cause == ENOSPC || cause == EDQUOT || cause == EFBIG));
+      primary == SQLITE_FULL || (primary == SQLITE_IOERR && (cause == ENOSPC || cause == EDQUOT));
   if (full) {
     return Error{
         Code::kResourceExhausted,
