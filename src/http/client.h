@@ -24,6 +24,9 @@ struct ClientRequest {
   std::chrono::seconds timeout{0};         // for the whole, 0: none
   std::chrono::seconds stall_timeout{60};  // without a byte
   std::chrono::milliseconds connect_timeout{5000};
+  // Called on the client's thread when the head of a 2xx answer is there, before on_body: what its
+  // headers announce (a checksum, say) can be computed as the body passes. An error ends the transfer.
+  std::function<Result<void>(int status, const Headers& headers)> on_head;
   // Called on the client's thread with each piece of a 2xx body; without it the body is collected.
   // An error ends the transfer with that error.
   std::function<Result<void>(std::span<const std::byte>)> on_body;
