@@ -13,8 +13,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("sagemaker_training", reason="set-up installs it into .env-tools")
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OURS = ROOT / "build/release/bin/print_script_job"
 

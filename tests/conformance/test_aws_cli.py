@@ -1,0 +1,74 @@
+"""The AWS CLI on objects and jobs."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import jobs
+
+AWS = pathlib.Path(sys.executable).with_name("aws")
+
+
+@pytest.fixture(scope="module")
+def aws(atelier_server):
+    def run(*arguments, check=True):
+        done = subprocess.run([AWS, "--output", "json", *map(str, arguments)],
+                              text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
+        assert not check or done.returncode == 0, done.stderr
+        return done if not check else json.loads(done.stdout) if done.stdout.lstrip().startswith(("{", "[")) else done.stdout
+    run("s3", "mb", "s3://cli")
+    return run
+
+
+def test_objects_are_copied_synced_listed_and_removed(aws, tmp_path):
+    folder = tmp_path / "up"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    (folder / "sub/b ü.txt").write_text("b")
+    (folder / "big.bin").write_bytes(b"0123456789" * 2_000_000)  # above the CLI's threshold for parts
+    aws("s3", "sync", folder, "s3://cli/tree")
+    listing = aws("s3", "ls", "--recursive", "s3://cli/tree")
+    assert "tree/sub/b ü.txt" in listing and "20000000" in listing
+    back = tmp_path / "down"
+    aws("s3", "cp", "--recursive", "s3://cli/tree", back)
+    assert (back / "sub/b ü.txt").read_text() == "b"
+    assert (back / "big.bin").read_bytes() == (folder / "big.bin").read_bytes()
+    aws("s3", "mv", "s3://cli/tree/a.txt", "s3://cli/moved.txt")
+    aws("s3", "rm", "--recursive", "s3://cli/tree")
+    assert aws("s3", "ls", "--recursive", "s3://cli/").split()[-1] == "moved.txt"
+
+
+def test_a_job_runs_from_the_command_line(aws, tmp_path):
+    (tmp_path / "sourcedir.tar.gz").write_bytes(jobs.pack("print('trained', flush=True)"))
+    aws("s3", "cp", tmp_path / "sourcedir.tar.gz", "s3://cli/source/sourcedir.tar.gz")
+    name = jobs.name_of("cli")
+    body = jobs.request(name, "s3://cli/source/sourcedir.tar.gz",
+                        OutputDataConfig={"S3OutputPath": "s3://cli/models"})
+    (tmp_path / "request.json").write_text(json.dumps(body))
+    made = aws("sagemaker", "create-training-job", "--cli-input-json", f"file://{tmp_path}/request.json")
+    assert made["TrainingJobArn"].endswith(name)
+    # The CLI's own waiter asks every two minutes; the job is done in seconds.
+    from background import wait_until
+    described = wait_until(lambda: (lambda d: d["TrainingJobStatus"] != "InProgress" and d)(
+        aws("sagemaker", "describe-training-job", "--training-job-name", name)), "the job's end", 120)
+    assert described["TrainingJobStatus"] == "Completed", described.get("FailureReason")
+    aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", name)
+    listed = aws("sagemaker", "list-training-jobs", "--name-contains", name)
+    assert [s["TrainingJobName"] for s in listed["TrainingJobSummaries"]] == [name]
+    assert "model.tar.gz" in aws("s3", "ls", f"s3://cli/models/{name}/output/")
+    stream = aws("logs", "describe-log-streams", "--log-group-name", "/aws/sagemaker/TrainingJobs",
+                 "--log-stream-name-prefix", name + "/")["logStreams"][0]["logStreamName"]
+    events = aws("logs", "get-log-events", "--log-group-name", "/aws/sagemaker/TrainingJobs", "--log-stream-name", stream)
+    assert "trained" in [event["message"] for event in events["events"]]
+
+
+def test_a_refusal_reaches_the_terminal_with_its_reason(aws):
+    done = aws("sagemaker", "describe-training-job", "--training-job-name", "no-such-job", check=False)
+    assert done.returncode != 0
+    assert "no-such-job" in done.stderr and "DescribeTrainingJob" in done.stderr
+
+
+def test_identity(aws):
+    assert aws("sts", "get-caller-identity")["Account"] == "000000000000"
