@@ -1,5 +1,9 @@
 // An HTTP client over libcurl's multi interface: one thread of its own, connections kept, requests
-// from any thread. Signing is the caller's (http/sigv4.h); retries are the caller's.
+// from any thread. Signing is the caller's (http/sigv4.h); retries are the caller's; redirects are
+// answers like any other. Proxies of the environment are used, but never for a loopback address.
+//
+//   Client client;
+//   ClientResponse got = TRY(client.send({.url = "http://127.0.0.1:8080/bucket/key"}));
 #pragma once
 
 #include <chrono>
@@ -18,17 +22,20 @@ namespace atelier::http {
 struct ClientRequest {
   std::string method = "GET";
   std::string url;  // sent byte for byte (no squashing of dots)
-  Headers headers;
-  std::string body;  // or body_fd
-  std::optional<FileSlice> body_file;
+  Headers headers;  // sent as they are; Content-Length is written by the client
+  std::string body;
+  std::optional<FileSlice> body_file;      // instead of body; read as it is sent
   std::chrono::seconds timeout{0};         // for the whole, 0: none
   std::chrono::seconds stall_timeout{60};  // without a byte
   std::chrono::milliseconds connect_timeout{5000};
+  // Of a body that is collected; a larger one is kResourceExhausted.
+  std::size_t max_body_bytes = std::size_t{1} << 30;
   // Called on the client's thread when the head of a 2xx answer is there, before on_body: what its
-  // headers announce (a checksum, say) can be computed as the body passes. An error ends the transfer.
+  // headers announce (a checksum, say) can be computed as the body passes. An error ends the
+  // transfer.
   std::function<Result<void>(int status, const Headers& headers)> on_head;
   // Called on the client's thread with each piece of a 2xx body; without it the body is collected.
-  // An error ends the transfer with that error.
+  // An error ends the transfer with that error. May block shortly (on disk), as all transfers wait.
   std::function<Result<void>(std::span<const std::byte>)> on_body;
 };
 
@@ -50,8 +57,10 @@ class Client {
   Client& operator=(const Client&) = delete;
   ~Client();  // cancels what is under way
 
-  // An answer of any status is a value; an Error means that there was none (kUnavailable with
-  // Retry::kYes when nothing of the request can have been carried out twice in harm).
+  // An answer of any status is a value; an Error means that there was none: kUnavailable (no
+  // connection, or it broke), kDeadlineExceeded, kCancelled (the client is being destroyed),
+  // kInvalidArgument (what cannot be sent), or what on_body said. Retry::kYes when the request
+  // cannot have been carried out, or is of a method that may be carried out twice.
   Result<ClientResponse> send(ClientRequest request);
   // The same without waiting; `done` is called on the client's thread and must not block.
   void send_async(ClientRequest request, std::function<void(Result<ClientResponse>)> done);

@@ -1,0 +1,49 @@
+// The file that holds a server's keys: made at its first start, readable by its owner alone.
+//
+//   MemoryKeyStore keys;
+//   KeyFile file = TRY(KeyFile::open_or_create(data_dir / "keys.json", keys));
+//   file.first().credentials  // of "admin", for `atelier env`
+//
+// The file is JSON: {"keys": [{"access_key", "secret_key", "session_token", "account", "arn",
+// "user_id", "expires"}]}, of which the first two are required. An operator may change it by hand;
+// reload() takes the change over, or leaves everything as it was and says what is wrong.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "http/memory_key_store.h"
+
+namespace atelier::http {
+
+// A new long-lived key with random parts, for `user` of `account`.
+KeyStore::Entry make_key(std::string_view user, std::string_view account = "000000000000");
+
+class KeyFile {
+ public:
+  // Puts the keys of the file into `store`, which must outlive this. A file that others may read or
+  // write, or that belongs to another user, is kPermissionDenied by name.
+  static Result<KeyFile> open(std::filesystem::path path, MemoryKeyStore& store);
+  // The same, but makes the file, with one key for "admin" and mode 0600, if there is none.
+  static Result<KeyFile> open_or_create(std::filesystem::path path, MemoryKeyStore& store);
+
+  // Reads the file again. Keys that it no longer has leave the store; those that others put there
+  // stay.
+  Result<void> reload();
+
+  [[nodiscard]] const KeyStore::Entry& first() const { return entries_.front(); }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  KeyFile(std::filesystem::path path, MemoryKeyStore& store)
+      : path_(std::move(path)), store_(&store) {}
+
+  std::filesystem::path path_;
+  MemoryKeyStore* store_;
+  std::vector<KeyStore::Entry> entries_;  // at least one
+};
+
+}  // namespace atelier::http

@@ -1,0 +1,90 @@
+#include "http/key_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+
+namespace atelier::http {
+namespace {
+
+struct KeyFileTest : testing::Test {
+  TempFolder folder = *TempFolder::create();
+  std::filesystem::path path = folder.path() / "keys.json";
+  MemoryKeyStore store;
+};
+
+TEST_F(KeyFileTest, IsMadeAtFirstStartForItsOwnerAloneAndReadAtTheNext) {
+  const KeyFile made = *KeyFile::open_or_create(path, store);
+  struct stat info {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
+  EXPECT_EQ(made.first().credentials.access_key.size(), 20u);
+  EXPECT_TRUE(made.first().credentials.access_key.starts_with("AKIA"));
+  EXPECT_EQ(made.first().credentials.secret_key.size(), 40u);
+  EXPECT_EQ(made.first().principal.arn, "arn:aws:iam::000000000000:user/admin");
+
+  MemoryKeyStore other;
+  const KeyFile again = *KeyFile::open_or_create(path, other);
+  EXPECT_EQ(again.first().credentials.secret_key, made.first().credentials.secret_key);
+  EXPECT_EQ(other.find(made.first().credentials.access_key)->principal.arn,
+            made.first().principal.arn);
+}
+
+TEST_F(KeyFileTest, AFileThatOthersCanUseIsRefusedByName) {
+  ASSERT_TRUE(KeyFile::open_or_create(path, store));
+  for (const mode_t mode : {0640, 0604, 0620, 0601}) {
+    chmod(path.c_str(), mode);
+    MemoryKeyStore untouched;
+    const Error error = KeyFile::open_or_create(path, untouched).error();
+    EXPECT_EQ(error.code, Code::kPermissionDenied);
+    EXPECT_NE(error.message.find(path.string()), std::string::npos);
+    EXPECT_NE(error.message.find("chmod 600"), std::string::npos);
+    EXPECT_EQ(untouched.size(), 0u);
+  }
+}
+
+TEST_F(KeyFileTest, ReloadTakesOverAChangeAndKeepsWhatOthersPutThere) {
+  KeyFile file = *KeyFile::open_or_create(path, store);
+  const std::string first = file.first().credentials.access_key;
+  store.put(make_key("job"));
+  ASSERT_TRUE(
+      write_file_durably(path,
+                         R"({"keys":[{"access_key":"A","secret_key":"s","account":"123456789012",)"
+                         R"("expires":"2030-01-01T00:00:00Z"}]})",
+                         0600));
+  ASSERT_TRUE(file.reload());
+  EXPECT_EQ(store.size(), 2u);
+  EXPECT_FALSE(store.find(first));
+  EXPECT_EQ(store.find("A")->principal.account, "123456789012");
+  EXPECT_EQ(store.find("A")->expires, *parse_iso8601("2030-01-01T00:00:00Z"));
+  store.remove_expired(*parse_iso8601("2030-01-01T00:00:00Z"));
+  EXPECT_FALSE(store.find("A"));
+}
+
+TEST_F(KeyFileTest, ABrokenFileIsRefusedByNameAndChangesNothing) {
+  KeyFile file = *KeyFile::open_or_create(path, store);
+  const std::string first = file.first().credentials.access_key;
+  for (const char* text : {"", "{", "{}", R"({"keys":[]})", R"({"keys":[{"access_key":"A"}]})",
+                           R"({"keys":[{"access_key":"","secret_key":"s"}]})",
+                           R"({"keys":[{"access_key":"A","secret_key":"s","expires":"soon"}]})",
+                           R"({"keys":[{"access_key":"A","secret_key":"s"},)"
+                           R"({"access_key":"A","secret_key":"t"}]})"}) {
+    ASSERT_TRUE(write_file_durably(path, text, 0600));
+    const Result<void> reloaded = file.reload();
+    ASSERT_FALSE(reloaded) << text;
+    EXPECT_NE(reloaded.error().message.find(path.string()), std::string::npos);
+    EXPECT_TRUE(store.find(first)) << text;
+    EXPECT_EQ(store.size(), 1u);
+  }
+  MemoryKeyStore other;
+  EXPECT_EQ(KeyFile::open(folder.path() / "none", other).error().code, Code::kNotFound);
+}
+
+TEST(MakeKey, TwoKeysDiffer) {
+  EXPECT_NE(make_key("a").credentials.access_key, make_key("a").credentials.access_key);
+  EXPECT_NE(make_key("a").credentials.secret_key, make_key("a").credentials.secret_key);
+}
+
+}  // namespace
+}  // namespace atelier::http
