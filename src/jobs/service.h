@@ -16,6 +16,7 @@
 #include "base/time.h"
 #include "compute/instance_types.h"
 #include "compute/runtimes.h"
+#include "jobs/store.h"
 #include "jobs/training_job.h"
 #include "objects/s3_client.h"
 
@@ -32,21 +33,6 @@ struct ServiceOptions {
   compute::HostCapacity host = compute::host_capacity();  // what jobs may use together
   // Journals are watched; this is how often they are looked at besides, should a notice be lost.
   std::chrono::milliseconds scan_interval{5000};
-};
-
-struct ListQuery {
-  std::string name_contains;
-  std::string status_equals;
-  std::optional<Time> created_after, created_before, modified_after, modified_before;
-  enum class SortBy { kCreationTime, kName, kStatus } sort_by = SortBy::kCreationTime;
-  bool ascending = false;
-  std::size_t max_results = 10;
-  std::string next_token;
-};
-
-struct JobPage {
-  std::vector<TrainingJob> jobs;  // without request_json and transitions: describe() has them
-  std::string next_token;
 };
 
 struct LogStream {

@@ -1,0 +1,277 @@
+#include "jobs/request.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/json.h"
+
+namespace atelier::jobs {
+namespace {
+
+Error invalid(std::string message) { return Error{Code::kInvalidArgument, std::move(message)}; }
+Error not_served(std::string message) { return Error{Code::kUnimplemented, std::move(message)}; }
+
+const json::value& member(const json::value& value, std::string_view name) {
+  static const json::value kAbsent;
+  const json::value* found = find_member(value, name);
+  return found == nullptr ? kAbsent : *found;
+}
+
+std::string text(const json::value& value, std::string_view name, std::string otherwise = {}) {
+  return find_string(value, name).value_or(std::move(otherwise));
+}
+
+Result<std::string> required(const json::value& value, std::string_view name,
+                             std::string_view path) {
+  std::string found = text(value, name);
+  if (found.empty()) return invalid(fmt::format("{} is missing", path));
+  return found;
+}
+
+std::vector<std::string> texts(const json::value& value, std::string_view name) {
+  std::vector<std::string> found;
+  if (const json::array* array = find_array(value, name)) {
+    for (const json::value& item : *array) {
+      if (item.is_string()) found.emplace_back(item.get_string());
+    }
+  }
+  return found;
+}
+
+Result<std::map<std::string, std::string>> text_map(const json::value& value,
+                                                    std::string_view name) {
+  std::map<std::string, std::string> found;
+  const json::object* object = find_object(value, name);
+  if (object == nullptr) return found;
+  for (const auto& [key, item] : *object) {
+    if (!item.is_string()) return invalid(fmt::format("{}.{} must be a string", name, key));
+    found.emplace(key, item.get_string());
+  }
+  return found;
+}
+
+// The rule of the service model. Checked here again because the name becomes a folder.
+bool good_name(std::string_view name) {
+  const auto alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  return !name.empty() && name.size() <= 63 && alphanumeric(name.front()) &&
+         alphanumeric(name.back()) &&
+         std::ranges::all_of(name, [&](char c) { return alphanumeric(c) || c == '-'; });
+}
+
+Result<void> check_s3_uri(std::string_view uri, std::string_view path) {
+  constexpr std::string_view kScheme = "s3://";
+  if (uri.starts_with(kScheme) && uri.size() > kScheme.size() && uri[kScheme.size()] != '/') {
+    return {};
+  }
+  return invalid(fmt::format("{} is '{}': it must be of the form s3://bucket/prefix", path, uri));
+}
+
+Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_view job_mode,
+                                        std::vector<std::string>& warnings) {
+  agent::ChannelSpec spec;
+  spec.name = TRY(required(channel, "ChannelName", "InputDataConfig[].ChannelName"));
+  const std::string where = fmt::format("channel '{}'", spec.name);
+  const json::value& source = member(channel, "DataSource");
+  if (find_object(source, "FileSystemDataSource") != nullptr) {
+    return not_served(fmt::format("{}: FileSystemDataSource is not served yet: give an "
+                                  "S3DataSource",
+                                  where));
+  }
+  const json::value& s3 = member(source, "S3DataSource");
+  const std::string uri_path = where + ": DataSource.S3DataSource.S3Uri";
+  spec.s3_uri = TRY(required(s3, "S3Uri", uri_path));
+  TRY(check_s3_uri(spec.s3_uri, uri_path));
+  spec.s3_data_type = text(s3, "S3DataType", "S3Prefix");
+  if (spec.s3_data_type != "S3Prefix") {
+    return not_served(fmt::format("{}: S3DataType {} is not served yet: use S3Prefix", where,
+                                  spec.s3_data_type));
+  }
+  spec.distribution = text(s3, "S3DataDistributionType", "FullyReplicated");
+  spec.content_type = text(channel, "ContentType");
+  spec.record_wrapper = text(channel, "RecordWrapperType", "None");
+  spec.compression = text(channel, "CompressionType", "None");
+  const std::string mode = text(channel, "InputMode", std::string{job_mode});
+  if (mode == "FastFile") {
+    warnings.push_back(fmt::format("{}: FastFile is not served yet; the objects are copied before "
+                                   "the start, to the same paths.",
+                                   where));
+  } else if (mode != "File") {
+    return not_served(fmt::format("{}: input mode {} is not served yet: use File", where, mode));
+  }
+  return spec;
+}
+
+Result<void> plan_channels(const json::value& request, Plan& plan) {
+  const std::string mode =
+      text(member(request, "AlgorithmSpecification"), "TrainingInputMode", "File");
+  std::set<std::string> names;
+  if (const json::array* channels = find_array(request, "InputDataConfig")) {
+    for (const json::value& channel : *channels) {
+      agent::ChannelSpec spec = TRY(plan_channel(channel, mode, plan.warnings));
+      if (!names.insert(spec.name).second) {
+        return invalid(fmt::format("InputDataConfig has channel '{}' twice", spec.name));
+      }
+      plan.spec.channels.push_back(std::move(spec));
+    }
+  }
+  return {};
+}
+
+// What SageMaker's image-classification algorithm reports under these names; the lines are those
+// that atelier-vision and the original print.
+std::vector<agent::MetricDefinition> image_classification_metrics() {
+  const std::string number = "([0-9.eE+-]+|nan|inf)";
+  return {{"train:accuracy", "Train-accuracy=" + number},
+          {"validation:accuracy", "Validation-accuracy=" + number},
+          {"train:loss", "Train-loss=" + number},
+          {"validation:loss", "Validation-loss=" + number},
+          {"train:top_k_accuracy", "Train-top_k_accuracy_[0-9]+=" + number},
+          {"validation:top_k_accuracy", "Validation-top_k_accuracy_[0-9]+=" + number}};
+}
+
+Result<void> plan_algorithm(const json::value& request, const PlanContext& context, Plan& plan) {
+  const json::value& algorithm = member(request, "AlgorithmSpecification");
+  if (!text(algorithm, "AlgorithmName").empty()) {
+    return not_served("AlgorithmSpecification.AlgorithmName is not served: give TrainingImage");
+  }
+  const std::string image =
+      TRY(required(algorithm, "TrainingImage", "AlgorithmSpecification.TrainingImage"));
+  plan.spec.runtime = TRY(compute::find_runtime(context.runtimes, image));
+  if (!plan.spec.runtime.note.empty()) plan.warnings.push_back(plan.spec.runtime.note);
+  plan.spec.container_entrypoint = texts(algorithm, "ContainerEntrypoint");
+  plan.spec.container_arguments = texts(algorithm, "ContainerArguments");
+
+  std::vector<agent::MetricDefinition>& metrics = plan.spec.metrics;
+  if (const json::array* definitions = find_array(algorithm, "MetricDefinitions")) {
+    for (const json::value& definition : *definitions) {
+      metrics.push_back({text(definition, "Name"), text(definition, "Regex")});
+    }
+  }
+  if (plan.spec.runtime.kind == compute::RuntimeKind::kBuiltIn) {
+    for (agent::MetricDefinition& definition : image_classification_metrics()) {
+      // A user's own definition of the name is the one that counts.
+      if (std::ranges::find(metrics, definition.name, &agent::MetricDefinition::name) ==
+          metrics.end()) {
+        metrics.push_back(std::move(definition));
+      }
+    }
+  }
+  return {};
+}
+
+Result<void> plan_resources(const json::value& request, const PlanContext& context, Plan& plan) {
+  const json::value& resources = member(request, "ResourceConfig");
+  if (const json::array* groups = find_array(resources, "InstanceGroups"); groups && !groups->empty()) {
+    return not_served("ResourceConfig.InstanceGroups is not served yet: give InstanceType, and "
+                      "InstanceCount 1");
+  }
+  if (const std::int64_t count = find_int(resources, "InstanceCount").value_or(1); count != 1) {
+    return not_served(fmt::format("ResourceConfig.InstanceCount {} is not served yet: a job runs "
+                                  "on one instance",
+                                  count));
+  }
+  const std::string name =
+      TRY(required(resources, "InstanceType", "ResourceConfig.InstanceType"));
+  const auto type = compute::find_instance_type(context.instances, name);
+  if (!type) {
+    std::vector<std::string> known;
+    for (const auto& each : context.instances.types) known.push_back(each.name);
+    return invalid(fmt::format("ResourceConfig.InstanceType '{}' is not in this server's table of "
+                               "instance types: known are {}, and sizes such as ml.cpu.4x and "
+                               "ml.gpu.1x",
+                               name, fmt::join(known, ", ")));
+  }
+  plan.allocation = TRY(compute::allocate(*type, context.host, context.instances.strict));
+  plan.warnings.insert(plan.warnings.end(), plan.allocation.warnings.begin(),
+                       plan.allocation.warnings.end());
+  plan.spec.instance_type = name;
+  plan.spec.vcpus = plan.allocation.vcpus;
+  plan.spec.memory_gib = plan.allocation.memory_gib;
+  return {};
+}
+
+Result<void> plan_stopping(const json::value& request, Plan& plan) {
+  const json::value& stopping = member(request, "StoppingCondition");
+  const std::int64_t run = find_int(stopping, "MaxRuntimeInSeconds").value_or(86400);
+  plan.spec.max_runtime = std::chrono::seconds{run};
+  const auto wait = find_int(stopping, "MaxWaitTimeInSeconds");
+  const bool spot = find_bool(request, "EnableManagedSpotTraining").value_or(false);
+  if (wait && !spot) {
+    return invalid("Invalid MaxWaitTimeInSeconds. It is only supported when "
+                   "EnableManagedSpotTraining is set to true");
+  }
+  if (wait && *wait < run) {
+    return invalid(fmt::format("Invalid MaxWaitTimeInSeconds {}. It must be at least "
+                               "MaxRuntimeInSeconds, which is {}",
+                               *wait, run));
+  }
+  if (spot) plan.warnings.emplace_back("Managed spot training: the job runs on demand, on this host.");
+  return {};
+}
+
+Result<void> plan_output(const json::value& request, Plan& plan) {
+  const json::value& output = member(request, "OutputDataConfig");
+  std::string uri = TRY(required(output, "S3OutputPath", "OutputDataConfig.S3OutputPath"));
+  TRY(check_s3_uri(uri, "OutputDataConfig.S3OutputPath"));
+  plan.spec.output_s3_uri = uri;
+  plan.spec.compress_output = text(output, "CompressionType", "GZIP") != "NONE";
+  while (uri.ends_with('/')) uri.pop_back();
+  plan.model_uri = fmt::format("{}/{}/output/{}", uri, plan.spec.job_name,
+                               plan.spec.compress_output ? "model.tar.gz" : "model/");
+  if (!text(output, "KmsKeyId").empty()) {
+    plan.warnings.emplace_back("OutputDataConfig.KmsKeyId: the output is not encrypted with it.");
+  }
+  return {};
+}
+
+void warn_about_the_rest(const json::value& request, std::vector<std::string>& warnings) {
+  if (const json::object* checkpoint = find_object(request, "CheckpointConfig")) {
+    warnings.push_back(fmt::format("CheckpointConfig: nothing is copied from or to {} yet.",
+                                   text(*checkpoint, "S3Uri", "S3Uri")));
+  }
+  if (find_object(request, "RetryStrategy") != nullptr) {
+    warnings.emplace_back("RetryStrategy: a failed job is not started again yet.");
+  }
+  for (const char* rules : {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}) {
+    const json::array* list = find_array(request, rules);
+    if (list != nullptr && !list->empty()) {
+      warnings.push_back(fmt::format("{}: rules are not evaluated yet.", rules));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Plan> plan_job(std::string_view request_json, const PlanContext& context, Time created) {
+  const json::value request = TRY(parse_json(request_json));
+  Plan plan;
+  agent::AgentSpec& spec = plan.spec;
+  spec.job_name = TRY(required(request, "TrainingJobName", "TrainingJobName"));
+  if (!good_name(spec.job_name)) {
+    return invalid(fmt::format("TrainingJobName '{}' must be 1 to 63 letters, digits and hyphens, "
+                               "with a letter or digit at both ends",
+                               spec.job_name));
+  }
+  spec.job_arn = fmt::format("arn:aws:sagemaker:{}:{}:training-job/{}", context.region,
+                             context.account, spec.job_name);
+  spec.region = context.region;
+  spec.log_stream = fmt::format("{}/algo-1-{}", spec.job_name,
+                                to_epoch_milliseconds(created) / 1000);
+  TRY(plan_algorithm(request, context, plan));
+  TRY(plan_resources(request, context, plan));
+  TRY(plan_channels(request, plan));
+  TRY(plan_stopping(request, plan));
+  TRY(plan_output(request, plan));
+  spec.hyperparameters = TRY(text_map(request, "HyperParameters"));
+  spec.environment = TRY(text_map(request, "Environment"));
+  spec.network_isolation = find_bool(request, "EnableNetworkIsolation").value_or(false);
+  warn_about_the_rest(request, plan.warnings);
+  return plan;
+}
+
+}  // namespace atelier::jobs
