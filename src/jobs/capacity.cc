@@ -55,6 +55,8 @@ Share Capacity::used() const {
 }
 
 bool Capacity::fits(const Share& share) const {
+  // On an idle host anything goes: a share from before the host shrank must not wait for ever.
+  if (holders_.empty()) return true;
   const Share in_use = used();
   return in_use.vcpus + share.vcpus <= host_.vcpus + kSlack &&
          in_use.memory_gib + share.memory_gib <= host_.memory_gib + kSlack &&
@@ -66,8 +68,8 @@ std::string Capacity::why(const Share& share, std::size_t ahead) const {
   std::vector<std::string> missing;
   const auto lacks = [&](double want, double held, double there, std::string_view what) {
     if (held + want <= there + kSlack) return;
-    missing.push_back(fmt::format("{:.4g} {} (the host has {:.4g}, {:.4g} in use)", want, what,
-                                  there, held));
+    missing.push_back(
+        fmt::format("{:.4g} {} (the host has {:.4g}, {:.4g} in use)", want, what, there, held));
   };
   lacks(share.vcpus, in_use.vcpus, host_.vcpus, "vCPUs");
   lacks(share.memory_gib, in_use.memory_gib, host_.memory_gib, "GiB of memory");
@@ -84,7 +86,8 @@ std::string Capacity::why(const Share& share, std::size_t ahead) const {
   if (holders_.size() > names.size()) {
     text += fmt::format(" and {} more", holders_.size() - names.size());
   }
-  if (ahead > 0) text += fmt::format("; {} {} ahead in the queue", ahead, ahead == 1 ? "job" : "jobs");
+  if (ahead > 0)
+    text += fmt::format("; {} {} ahead in the queue", ahead, ahead == 1 ? "job" : "jobs");
   return text + ".";
 }
 

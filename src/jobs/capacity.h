@@ -35,7 +35,8 @@ class Capacity {
   bool remove(const std::string& name);
 
   [[nodiscard]] const std::string* first_waiting() const;
-  // Why the first of the line, or a newcomer with `share`, has to wait: what is missing, who uses it.
+  // Why the first of the line, or a newcomer with `share`, has to wait: what is missing, who uses
+  // it.
   [[nodiscard]] std::string why(const Share& share, std::size_t ahead) const;
   [[nodiscard]] std::size_t waiting() const { return queue_.size(); }
   [[nodiscard]] std::optional<Share> share_waiting(const std::string& name) const;

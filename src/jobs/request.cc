@@ -78,9 +78,10 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
   const std::string where = fmt::format("channel '{}'", spec.name);
   const json::value& source = member(channel, "DataSource");
   if (find_object(source, "FileSystemDataSource") != nullptr) {
-    return not_served(fmt::format("{}: FileSystemDataSource is not served yet: give an "
-                                  "S3DataSource",
-                                  where));
+    return not_served(
+        fmt::format("{}: FileSystemDataSource is not served yet: give an "
+                    "S3DataSource",
+                    where));
   }
   const json::value& s3 = member(source, "S3DataSource");
   const std::string uri_path = where + ": DataSource.S3DataSource.S3Uri";
@@ -88,8 +89,8 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
   TRY(check_s3_uri(spec.s3_uri, uri_path));
   spec.s3_data_type = text(s3, "S3DataType", "S3Prefix");
   if (spec.s3_data_type != "S3Prefix") {
-    return not_served(fmt::format("{}: S3DataType {} is not served yet: use S3Prefix", where,
-                                  spec.s3_data_type));
+    return not_served(
+        fmt::format("{}: S3DataType {} is not served yet: use S3Prefix", where, spec.s3_data_type));
   }
   spec.distribution = text(s3, "S3DataDistributionType", "FullyReplicated");
   spec.content_type = text(channel, "ContentType");
@@ -97,9 +98,10 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
   spec.compression = text(channel, "CompressionType", "None");
   const std::string mode = text(channel, "InputMode", std::string{job_mode});
   if (mode == "FastFile") {
-    warnings.push_back(fmt::format("{}: FastFile is not served yet; the objects are copied before "
-                                   "the start, to the same paths.",
-                                   where));
+    warnings.push_back(
+        fmt::format("{}: FastFile is not served yet; the objects are copied before "
+                    "the start, to the same paths.",
+                    where));
   } else if (mode != "File") {
     return not_served(fmt::format("{}: input mode {} is not served yet: use File", where, mode));
   }
@@ -166,25 +168,28 @@ Result<void> plan_algorithm(const json::value& request, const PlanContext& conte
 
 Result<void> plan_resources(const json::value& request, const PlanContext& context, Plan& plan) {
   const json::value& resources = member(request, "ResourceConfig");
-  if (const json::array* groups = find_array(resources, "InstanceGroups"); groups && !groups->empty()) {
-    return not_served("ResourceConfig.InstanceGroups is not served yet: give InstanceType, and "
-                      "InstanceCount 1");
+  if (const json::array* groups = find_array(resources, "InstanceGroups");
+      groups && !groups->empty()) {
+    return not_served(
+        "ResourceConfig.InstanceGroups is not served yet: give InstanceType, and "
+        "InstanceCount 1");
   }
   if (const std::int64_t count = find_int(resources, "InstanceCount").value_or(1); count != 1) {
-    return not_served(fmt::format("ResourceConfig.InstanceCount {} is not served yet: a job runs "
-                                  "on one instance",
-                                  count));
+    return not_served(
+        fmt::format("ResourceConfig.InstanceCount {} is not served yet: a job runs "
+                    "on one instance",
+                    count));
   }
-  const std::string name =
-      TRY(required(resources, "InstanceType", "ResourceConfig.InstanceType"));
+  const std::string name = TRY(required(resources, "InstanceType", "ResourceConfig.InstanceType"));
   const auto type = compute::find_instance_type(context.instances, name);
   if (!type) {
     std::vector<std::string> known;
     for (const auto& each : context.instances.types) known.push_back(each.name);
-    return invalid(fmt::format("ResourceConfig.InstanceType '{}' is not in this server's table of "
-                               "instance types: known are {}, and sizes such as ml.cpu.4x and "
-                               "ml.gpu.1x",
-                               name, fmt::join(known, ", ")));
+    return invalid(
+        fmt::format("ResourceConfig.InstanceType '{}' is not in this server's table of "
+                    "instance types: known are {}, and sizes such as ml.cpu.4x and "
+                    "ml.gpu.1x",
+                    name, fmt::join(known, ", ")));
   }
   plan.allocation = TRY(compute::allocate(*type, context.host, context.instances.strict));
   plan.warnings.insert(plan.warnings.end(), plan.allocation.warnings.begin(),
@@ -202,15 +207,18 @@ Result<void> plan_stopping(const json::value& request, Plan& plan) {
   const auto wait = find_int(stopping, "MaxWaitTimeInSeconds");
   const bool spot = find_bool(request, "EnableManagedSpotTraining").value_or(false);
   if (wait && !spot) {
-    return invalid("Invalid MaxWaitTimeInSeconds. It is only supported when "
-                   "EnableManagedSpotTraining is set to true");
+    return invalid(
+        "Invalid MaxWaitTimeInSeconds. It is only supported when "
+        "EnableManagedSpotTraining is set to true");
   }
   if (wait && *wait < run) {
-    return invalid(fmt::format("Invalid MaxWaitTimeInSeconds {}. It must be at least "
-                               "MaxRuntimeInSeconds, which is {}",
-                               *wait, run));
+    return invalid(
+        fmt::format("Invalid MaxWaitTimeInSeconds {}. It must be at least "
+                    "MaxRuntimeInSeconds, which is {}",
+                    *wait, run));
   }
-  if (spot) plan.warnings.emplace_back("Managed spot training: the job runs on demand, on this host.");
+  if (spot)
+    plan.warnings.emplace_back("Managed spot training: the job runs on demand, on this host.");
   return {};
 }
 
@@ -253,15 +261,16 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   agent::AgentSpec& spec = plan.spec;
   spec.job_name = TRY(required(request, "TrainingJobName", "TrainingJobName"));
   if (!good_name(spec.job_name)) {
-    return invalid(fmt::format("TrainingJobName '{}' must be 1 to 63 letters, digits and hyphens, "
-                               "with a letter or digit at both ends",
-                               spec.job_name));
+    return invalid(
+        fmt::format("TrainingJobName '{}' must be 1 to 63 letters, digits and hyphens, "
+                    "with a letter or digit at both ends",
+                    spec.job_name));
   }
   spec.job_arn = fmt::format("arn:aws:sagemaker:{}:{}:training-job/{}", context.region,
                              context.account, spec.job_name);
   spec.region = context.region;
-  spec.log_stream = fmt::format("{}/algo-1-{}", spec.job_name,
-                                to_epoch_milliseconds(created) / 1000);
+  spec.log_stream =
+      fmt::format("{}/algo-1-{}", spec.job_name, to_epoch_milliseconds(created) / 1000);
   TRY(plan_algorithm(request, context, plan));
   TRY(plan_resources(request, context, plan));
   TRY(plan_channels(request, plan));

@@ -1,5 +1,5 @@
-// From the body of CreateTrainingJob to what an agent is told: a pure function of the request and of
-// what this machine offers. What cannot be done is refused by name, never silently left out.
+// From the body of CreateTrainingJob to what an agent is told: a pure function of the request and
+// of what this machine offers. What cannot be done is refused by name, never silently left out.
 #pragma once
 
 #include <string>

@@ -17,13 +17,15 @@
 namespace atelier::jobs {
 
 struct ListQuery {
-  std::string name_contains;
-  std::string status_equals;
-  std::optional<Time> created_after, created_before, modified_after, modified_before;
+  // With initialisers, so that a query names only what it filters by.
+  std::string name_contains = {};
+  std::string status_equals = {};
+  std::optional<Time> created_after = {}, created_before = {};
+  std::optional<Time> modified_after = {}, modified_before = {};
   enum class SortBy { kCreationTime, kName, kStatus } sort_by = SortBy::kCreationTime;
   bool ascending = false;
   std::size_t max_results = 10;
-  std::string next_token;
+  std::string next_token = {};
 };
 
 struct JobPage {

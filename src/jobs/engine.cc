@@ -1,0 +1,370 @@
+#include "jobs/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "agent/spec.h"
+#include "base/log.h"
+#include "jobs/metrics.h"
+#include "jobs/request.h"
+
+namespace atelier::jobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxLaunches = 3;
+constexpr std::chrono::milliseconds kRetryInterval{500};
+constexpr std::size_t kLastWords = 400;
+
+// The end of the agent's own log: why it died, if it could still say so.
+std::string last_words(const fs::path& folder) {
+  const Result<std::string> text = read_file(folder / "agent.out", std::size_t{64} << 20);
+  if (!text || text->empty()) return {};
+  std::string_view end{*text};
+  if (end.size() > kLastWords) end.remove_prefix(end.size() - kLastWords);
+  while (end.ends_with('\n')) end.remove_suffix(1);
+  return fmt::format(" Its own log ends with: {}", end);
+}
+
+std::string describe_loss(const TrainingJob& job, const fs::path& folder) {
+  return fmt::format(
+      "the agent of the job ended without saying why (killed, or the machine was "
+      "restarted). The last known state is {} ({}) since {}.{}",
+      job.secondary_status, job.transitions.back().message,
+      format_iso8601(job.transitions.back().start), last_words(folder));
+}
+
+// An agent that lives, or has ever reported, must not get a second one beside or after it.
+Result<bool> has_run(const fs::path& folder) {
+  if (agent::agent_alive(folder)) return true;
+  return !TRY(agent::read_journal(folder)).empty();
+}
+
+}  // namespace
+
+Engine::Engine(ServiceOptions options, const Clock& clock, Store& store, JournalWatch watch)
+    : options_(std::move(options)),
+      clock_(clock),
+      store_(store),
+      capacity_(options_.host),
+      watch_(std::move(watch)) {}
+
+Result<std::unique_ptr<Engine>> Engine::create(ServiceOptions options, const Clock& clock,
+                                               Store& store) {
+  JournalWatch watch = TRY(JournalWatch::create());
+  return std::unique_ptr<Engine>{new Engine{std::move(options), clock, store, std::move(watch)}};
+}
+
+Engine::~Engine() {
+  {
+    const std::scoped_lock lock(tasks_mutex_);
+    ending_ = true;
+  }
+  watch_.wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::run() {
+  if (!thread_.joinable()) thread_ = std::thread([this] { loop(); });
+}
+
+// ---- Steps: callers hold mutex_ -----------------------------------------------------------------
+
+Result<TrainingJob> Engine::change(const std::string& name, const Decide& decide) {
+  while (true) {
+    TrainingJob before = TRY(store_.load(name));
+    const std::uint64_t version = before.version;
+    Step step = TRY(decide(std::move(before)));
+    if (step.job.version != version) {
+      const Result<void> saved = store_.save(step.job, version);
+      if (!saved && saved.error().code == Code::kAborted)
+        continue;  // decide again on the new state
+      if (!saved) return saved.error();
+      notify();
+    }
+    queue_effects(name, step.effects);
+    if (step.job.terminal() && capacity_.remove(name)) admit_waiting();
+    return std::move(step.job);
+  }
+}
+
+Result<TrainingJob> Engine::happen(const std::string& name, const Event& event) {
+  return change(name,
+                [&](TrainingJob job) { return advance(std::move(job), event, clock_.now()); });
+}
+
+void Engine::queue_effects(const std::string& name, const std::vector<Effect>& effects) {
+  if (effects.empty()) return;
+  {
+    const std::scoped_lock lock(tasks_mutex_);
+    for (const Effect effect : effects) tasks_.push_back({name, effect});
+  }
+  watch_.wake();
+}
+
+// Moves the first of the line onto the host; false when it has to wait on.
+Result<bool> Engine::admit_first() {
+  const std::string* next = capacity_.next();
+  if (next == nullptr) return false;
+  const std::string name = *next;
+  const Share share = *capacity_.share_waiting(name);
+  const Result<TrainingJob> granted = happen(name, CapacityGranted{});
+  if (!granted && granted.error().code != Code::kFailedPrecondition) return granted.error();
+  capacity_.remove(name);  // in any case: it runs now, or it has ended
+  if (granted) capacity_.hold(name, share);
+  return true;
+}
+
+void Engine::admit_waiting() {
+  while (true) {
+    const Result<bool> admitted = admit_first();
+    if (!admitted) {
+      log::error("queue of jobs: " + admitted.error().message);
+      return;  // it is tried again with the next look at all jobs
+    }
+    if (!*admitted) break;
+  }
+  if (const std::string* first = capacity_.first_waiting()) {
+    const std::string name = *first;
+    const Result<TrainingJob> waits =
+        happen(name, Queued{capacity_.why(*capacity_.share_waiting(name), 0)});
+    if (!waits) log::warning("queue of jobs: " + waits.error().message);
+  }
+}
+
+void Engine::notify() {
+  {
+    const std::scoped_lock lock(changes_mutex_);
+    ++changes_;
+  }
+  changed_.notify_all();
+}
+
+std::uint64_t Engine::wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit) {
+  std::unique_lock lock(changes_mutex_);
+  changed_.wait_for(lock, limit, [&] { return changes_ > seen; });
+  return changes_;
+}
+
+// ---- From other threads -------------------------------------------------------------------------
+
+Result<void> Engine::submit(TrainingJob job) {
+  const std::scoped_lock lock(mutex_);
+  const std::string name = job.name;
+  const Share share = share_of(job);
+  const bool admitted = capacity_.admits(share);
+  const Event event = admitted ? Event{CapacityGranted{}}
+                               : Event{Queued{capacity_.why(share, capacity_.waiting())}};
+  Step step = TRY(advance(std::move(job), event, clock_.now()));
+  TRY(store_.insert(step.job));
+  if (admitted) {
+    capacity_.hold(name, share);
+  } else {
+    capacity_.enqueue(name, share);
+  }
+  queue_effects(name, step.effects);
+  notify();
+  return {};
+}
+
+Result<void> Engine::stop(const std::string& name) {
+  const std::scoped_lock lock(mutex_);
+  TRY(happen(name, StopRequested{}));
+  return {};
+}
+
+Result<void> Engine::adopt() {
+  const std::vector<TrainingJob> jobs = TRY(store_.load_active());
+  {
+    const std::scoped_lock lock(mutex_);
+    for (const TrainingJob& job : jobs) {
+      if (job.admitted) {
+        capacity_.hold(job.name, share_of(job));
+      } else {
+        capacity_.enqueue(job.name, share_of(job));
+      }
+    }
+  }
+  for (const TrainingJob& job : jobs) {
+    if (!job.admitted) continue;
+    attempt(job.name, look_at(job.name));
+    if (job.stop_requested) queue_effects(job.name, {Effect::kStopAgent});
+  }
+  const std::scoped_lock lock(mutex_);
+  admit_waiting();
+  return {};
+}
+
+// ---- The engine's thread ------------------------------------------------------------------------
+
+std::optional<Engine::Task> Engine::next_task() {
+  const std::scoped_lock lock(tasks_mutex_);
+  if (tasks_.empty() || ending_) return std::nullopt;
+  Task task = std::move(tasks_.front());
+  tasks_.pop_front();
+  return task;
+}
+
+void Engine::attempt(const std::string& name, const Result<void>& outcome) {
+  if (outcome) return;
+  log::error(fmt::format("training job '{}': {}", name, outcome.error().message));
+  look_soon_ = true;
+}
+
+void Engine::loop() {
+  using std::chrono::milliseconds;
+  auto looked = clock_.steady();
+  while (true) {
+    while (const std::optional<Task> task = next_task()) attempt(task->name, carry_out(*task));
+    const milliseconds interval =
+        look_soon_ ? std::min(kRetryInterval, options_.scan_interval) : options_.scan_interval;
+    const auto left = std::chrono::ceil<milliseconds>(looked + interval - clock_.steady());
+    const Result<JournalWatch::Notices> notices = watch_.wait(std::max(left, milliseconds{0}));
+    {
+      const std::scoped_lock lock(tasks_mutex_);
+      if (ending_) return;
+    }
+    if (!notices) log::error("watching journals: " + notices.error().message);
+    if (notices) {
+      for (const std::string& name : notices->journals) attempt(name, take_in(name));
+      for (const std::string& name : notices->ended) attempt(name, look_at(name));
+    }
+    if ((notices && notices->overflow) || clock_.steady() - looked >= interval) {
+      look_soon_ = false;
+      look_at_all();
+      looked = clock_.steady();
+    }
+  }
+}
+
+Result<void> Engine::carry_out(const Task& task) {
+  switch (task.effect) {
+    case Effect::kLaunchAgent:
+      return launch(task.name);
+    case Effect::kStopAgent: {
+      const TrainingJob job = TRY(store_.load(task.name));
+      if (job.terminal()) return {};
+      return agent::request_stop(folder_of(task.name));
+    }
+    case Effect::kReleaseCapacity:
+      // The host's share went back with the commit; what is left is to stop watching.
+      watch_.remove(task.name);
+      launches_.erase(task.name);
+      return {};
+  }
+  return {};
+}
+
+Result<void> Engine::write_spec(const TrainingJob& job) {
+  Plan plan = TRY(plan_job(job.request_json,
+                           PlanContext{options_.region, options_.account, options_.instances,
+                                       options_.runtimes, options_.host},
+                           job.created));
+  plan.spec.s3 = options_.s3();
+  plan.spec.log_stream = job.log_stream;
+  plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
+  plan.spec.memory_gib = job.memory_gib;
+  const fs::path folder = folder_of(job.name);
+  TRY(make_folders(folder));
+  TRY(write_file_durably(folder / "spec.json", agent::to_json(plan.spec), 0600));
+  // The folder's own name too: a journal that a power cut made vanish would let the job run twice.
+  return sync_folder(options_.folder);
+}
+
+Result<void> Engine::launch(const std::string& name) {
+  const TrainingJob job = TRY(store_.load(name));
+  if (job.terminal() || !job.admitted) return {};
+  const fs::path folder = folder_of(name);
+  if (!TRY(has_run(folder))) {
+    Launches& launches = launches_[name];
+    if (++launches.count > kMaxLaunches) {
+      return give_up(name, fmt::format("{} agents were started and none came to its first report. "
+                                       "{}{}",
+                                       kMaxLaunches, launches.last_error, last_words(folder)));
+    }
+    const Result<void> written = write_spec(job);
+    if (!written && written.error().retry == Retry::kNo && written.error().code != Code::kIo &&
+        written.error().code != Code::kResourceExhausted) {
+      return give_up(name, "the job cannot be started: " + written.error().message);
+    }
+    if (!written) return written.error();
+    TRY(watch_.add(name, folder));
+    const Result<void> launched = agent::launch_agent(options_.agent_program, folder);
+    if (!launched && !TRY(has_run(folder))) {
+      launches.last_error = launched.error().message;
+      return launched.error().within("start of the agent");
+    }
+  } else if (!watch_.watches(name)) {
+    TRY(watch_.add(name, folder));
+  }
+  return take_in(name);
+}
+
+Result<void> Engine::take_in(const std::string& name) {
+  const std::scoped_lock lock(mutex_);
+  const fs::path folder = folder_of(name);
+  TRY(change(name, [&](TrainingJob job) -> Result<Step> {
+    Step taken{std::move(job), {}};
+    if (taken.job.terminal()) return taken;
+    for (agent::JournalEvent& event :
+         TRY(agent::read_journal(folder, taken.job.journal_sequence))) {
+      Step step =
+          TRY(advance(std::move(taken.job),
+                      AgentEvent{event.sequence, std::move(event.kind), std::move(event.message),
+                                 std::move(event.detail_json), event.time},
+                      clock_.now()));
+      taken.job = std::move(step.job);
+      taken.effects.insert(taken.effects.end(), step.effects.begin(), step.effects.end());
+      if (taken.job.terminal()) break;
+    }
+    if (taken.job.terminal()) complete_metrics(folder, taken.job.final_metrics);
+    return taken;
+  }));
+  return {};
+}
+
+// Takes in what the folder says, and draws the conclusion when there is no agent any more.
+Result<void> Engine::look_at(const std::string& name) {
+  const fs::path folder = folder_of(name);
+  std::error_code failure;
+  if (!watch_.watches(name) && fs::exists(folder, failure)) TRY(watch_.add(name, folder));
+  // In this order: an agent that is gone now has written all that it ever will.
+  const bool alive = agent::agent_alive(folder);
+  TRY(take_in(name));
+  const TrainingJob job = TRY(store_.load(name));
+  if (alive || job.terminal()) return {};
+  if (job.journal_sequence > 0) return give_up(name, describe_loss(job, folder));
+  queue_effects(name, effects_due(job));  // nothing of it has run: its agent is due, again
+  return {};
+}
+
+Result<void> Engine::give_up(const std::string& name, const std::string& cause) {
+  const std::scoped_lock lock(mutex_);
+  const fs::path folder = folder_of(name);
+  TRY(change(name, [&](TrainingJob job) -> Result<Step> {
+    Step step = TRY(advance(std::move(job), AgentLost{cause}, clock_.now()));
+    complete_metrics(folder, step.job.final_metrics);
+    return step;
+  }));
+  return {};
+}
+
+void Engine::look_at_all() {
+  const Result<std::vector<TrainingJob>> jobs = store_.load_active();
+  if (!jobs) {
+    log::error("look at all jobs: " + jobs.error().message);
+    look_soon_ = true;
+    return;
+  }
+  for (const TrainingJob& job : *jobs) {
+    if (!job.admitted) continue;
+    attempt(job.name, look_at(job.name));
+    if (job.stop_requested) attempt(job.name, carry_out({job.name, Effect::kStopAgent}));
+  }
+  const std::scoped_lock lock(mutex_);
+  admit_waiting();
+}
+
+}  // namespace atelier::jobs

@@ -1,0 +1,97 @@
+// What moves jobs: it commits every step, keeps the queue for the host, launches and stops agents,
+// and takes in what their journals say. The effects of a step are carried out on one thread of its
+// own after the commit; each is safe to repeat, so a crash anywhere between is made good by looking
+// at the records and the folders again.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/time.h"
+#include "jobs/capacity.h"
+#include "jobs/journal_watch.h"
+#include "jobs/service.h"
+#include "jobs/store.h"
+
+namespace atelier::jobs {
+
+class Engine {
+ public:
+  static Result<std::unique_ptr<Engine>> create(ServiceOptions options, const Clock& clock,
+                                                Store& store);
+  ~Engine();  // agents go on
+
+  // Takes over what an earlier process left: see Service::open().
+  Result<void> adopt();
+  // Starts the thread. Before it, steps are committed and their effects wait.
+  void run();
+
+  // Commits a new job, with its place on the host or in the queue.
+  Result<void> submit(TrainingJob job);
+  Result<void> stop(const std::string& name);
+  std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit);
+  [[nodiscard]] std::filesystem::path folder_of(const std::string& name) const {
+    return options_.folder / name;
+  }
+
+ private:
+  struct Task {
+    std::string name;
+    Effect effect;
+  };
+  using Decide = std::function<Result<Step>(TrainingJob)>;
+
+  Engine(ServiceOptions options, const Clock& clock, Store& store, JournalWatch watch);
+
+  // Under mutex_: one step of a job, committed, with its effects queued.
+  Result<TrainingJob> change(const std::string& name, const Decide& decide);
+  Result<TrainingJob> happen(const std::string& name, const Event& event);
+  void queue_effects(const std::string& name, const std::vector<Effect>& effects);
+  void admit_waiting();
+  Result<bool> admit_first();
+  void notify();
+
+  // On the engine's thread.
+  void loop();
+  Result<void> carry_out(const Task& task);
+  Result<void> launch(const std::string& name);
+  Result<void> write_spec(const TrainingJob& job);
+  Result<void> take_in(const std::string& name);
+  Result<void> look_at(const std::string& name);
+  Result<void> give_up(const std::string& name, const std::string& cause);
+  void look_at_all();
+  void attempt(const std::string& name, const Result<void>& outcome);
+  std::optional<Task> next_task();
+
+  const ServiceOptions options_;
+  const Clock& clock_;
+  Store& store_;
+
+  std::mutex mutex_;  // each step from its load to its commit, and the queue
+  Capacity capacity_;
+
+  std::mutex tasks_mutex_;
+  std::deque<Task> tasks_;
+  bool ending_ = false;
+
+  std::mutex changes_mutex_;
+  std::condition_variable changed_;
+  std::uint64_t changes_ = 0;
+
+  JournalWatch watch_;  // the engine's thread, but for wake()
+  struct Launches {
+    int count = 0;
+    std::string last_error;
+  };
+  std::map<std::string, Launches> launches_;  // until the job ends; the engine's thread
+  bool look_soon_ = false;                    // something failed: do not wait the whole interval
+  std::thread thread_;
+};
+
+}  // namespace atelier::jobs

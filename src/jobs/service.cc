@@ -1,0 +1,118 @@
+#include "jobs/service.h"
+
+#include <fmt/format.h>
+
+#include "jobs/engine.h"
+#include "jobs/logs.h"
+#include "jobs/request.h"
+
+namespace atelier::jobs {
+namespace {
+
+class LocalService final : public Service {
+ public:
+  static Result<std::unique_ptr<Service>> open(ServiceOptions options, const Clock& clock) {
+    TRY(make_folders(options.folder, 0700));
+    auto service = std::unique_ptr<LocalService>{new LocalService{options, clock}};
+    service->store_ = TRY(Store::open(options.folder / "jobs.db"));
+    service->engine_ = TRY(Engine::create(std::move(options), clock, *service->store_));
+    TRY(service->engine_->adopt());
+    return std::unique_ptr<Service>{std::move(service)};
+  }
+
+  void run() override { engine_->run(); }
+
+  Result<std::string> create(const std::string& request_json,
+                             const std::string& invocation_id) override {
+    const Time now = clock_.now();
+    Plan plan = TRY(plan_job(request_json,
+                             PlanContext{options_.region, options_.account, options_.instances,
+                                         options_.runtimes, options_.host},
+                             now));
+    TrainingJob job = new_training_job(plan.spec.job_name, now);
+    job.arn = plan.spec.job_arn;
+    job.request_json = request_json;
+    job.invocation_id = invocation_id;
+    job.warnings = std::move(plan.warnings);
+    job.model_uri = std::move(plan.model_uri);
+    job.vcpus = plan.allocation.vcpus;
+    job.memory_gib = plan.allocation.memory_gib;
+    job.gpus = plan.allocation.gpus;
+    job.log_stream = plan.spec.log_stream;
+
+    std::error_code failure;
+    if (std::filesystem::exists(engine_->folder_of(job.name), failure)) return taken(job);
+    const std::string arn = job.arn;
+    const Result<void> submitted = engine_->submit(job);
+    if (submitted) return arn;
+    if (submitted.error().code == Code::kAlreadyExists) return taken(job);
+    return submitted.error();
+  }
+
+  Result<TrainingJob> describe(const std::string& name) override { return store_->load(name); }
+  Result<JobPage> list(const ListQuery& query) override { return store_->list(query); }
+  Result<void> stop(const std::string& name) override { return engine_->stop(name); }
+
+  Result<std::vector<LogStream>> log_streams(const std::string& prefix) override {
+    std::vector<LogStream> streams;
+    for (const TrainingJob& job : TRY(store_->with_log_stream(prefix))) {
+      auto stream = TRY(read_log_stream(job, engine_->folder_of(job.name)));
+      if (stream) streams.push_back(*std::move(stream));
+    }
+    return streams;
+  }
+
+  Result<LogQueryPage> log_events(const LogQuery& query) override {
+    const std::string name = query.stream.substr(0, query.stream.find('/'));
+    const Result<TrainingJob> job = store_->load(name);
+    if (!job && job.error().code != Code::kNotFound) return job.error();
+    if (!job || job->log_stream != query.stream) {
+      return Error{Code::kNotFound,
+                   fmt::format("The specified log stream does not exist: '{}'", query.stream)};
+    }
+    return read_log_page(log_path(engine_->folder_of(name)), query);
+  }
+
+  std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit) override {
+    return engine_->wait_for_change(seen, limit);
+  }
+
+ private:
+  LocalService(ServiceOptions options, const Clock& clock)
+      : options_(std::move(options)), clock_(clock) {}
+
+  // The answer to a create of a name that is in use: a retry of the same call gets what the first
+  // one got.
+  Result<std::string> taken(const TrainingJob& wanted) {
+    const Result<TrainingJob> there = store_->load(wanted.name);
+    if (!there && there.error().code == Code::kNotFound) {
+      return Error{
+          Code::kAlreadyExists,
+          fmt::format("'{}' is left from a job that the store does not know: remove it, or "
+                      "use another name",
+                      engine_->folder_of(wanted.name).string())};
+    }
+    if (!there) return there.error();
+    if (!wanted.invocation_id.empty() && there->invocation_id == wanted.invocation_id &&
+        there->request_json == wanted.request_json) {
+      return there->arn;
+    }
+    return Error{Code::kAlreadyExists,
+                 fmt::format("Training job names must be unique within an account and region, and "
+                             "a training job with this name already exists ({})",
+                             there->arn)};
+  }
+
+  const ServiceOptions options_;
+  const Clock& clock_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Service>> Service::open(ServiceOptions options, const Clock& clock) {
+  return LocalService::open(std::move(options), clock);
+}
+
+}  // namespace atelier::jobs

@@ -1,0 +1,167 @@
+// Promises of the state machine under any sequence of events, with clocks that jump.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "jobs/training_job.h"
+
+namespace atelier::jobs {
+namespace {
+
+Time at(std::int64_t milliseconds) {
+  return from_epoch_milliseconds(1'796'022'000'000 + milliseconds);
+}
+
+// What happens, when by our clock. Sequence numbers are relative to what was taken in, so that
+// sequences that make sense are common, and repeated and missing events are there too.
+struct Happening {
+  int what = 0;
+  std::int64_t now = 0;
+  std::int64_t agent_time = 0;
+  int sequence_step = 1;
+  std::size_t kind = 0;
+};
+
+constexpr const char* kKinds[] = {"started",     "downloading", "training", "uploading",
+                                  "warning",     "completed",   "failed",   "stopped",
+                                  "max-runtime", "surprise"};
+
+Event to_event(const Happening& happening, const TrainingJob& job) {
+  switch (happening.what) {
+    case 0:
+      return Queued{happening.kind % 2 == 0 ? "full" : "still full"};
+    case 1:
+      return CapacityGranted{};
+    case 2:
+      return StopRequested{};
+    case 3:
+      return AgentLost{"killed"};
+    default:
+      return AgentEvent{
+          static_cast<std::uint64_t>(std::max<std::int64_t>(
+              1, static_cast<std::int64_t>(job.journal_sequence) + happening.sequence_step)),
+          kKinds[happening.kind], "said", "", at(happening.agent_time)};
+  }
+}
+
+rc::Gen<Happening> any_happening() {
+  return rc::gen::build<Happening>(
+      rc::gen::set(&Happening::what,
+                   rc::gen::weightedElement<int>({{1, 0}, {3, 1}, {1, 2}, {1, 3}, {12, 4}})),
+      rc::gen::set(&Happening::now, rc::gen::inRange<std::int64_t>(-5000, 5000)),
+      rc::gen::set(&Happening::agent_time, rc::gen::inRange<std::int64_t>(-5000, 5000)),
+      rc::gen::set(&Happening::sequence_step,
+                   rc::gen::weightedElement<int>({{10, 1}, {2, 0}, {1, -1}, {1, 2}})),
+      rc::gen::set(
+          &Happening::kind,
+          rc::gen::weightedElement<std::size_t>(
+              {{4, 0}, {4, 1}, {4, 2}, {4, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {1, 8}, {1, 9}})));
+}
+
+std::vector<Happening> any_story() {
+  return *rc::gen::container<std::vector<Happening>>(any_happening());
+}
+
+// Plays a story and calls `check(before, event, outcome)` at every step.
+template <typename Check>
+void play(const std::vector<Happening>& story, const Check& check) {
+  TrainingJob job = new_training_job("a", at(0));
+  for (const Happening& happening : story) {
+    const Event event = to_event(happening, job);
+    Result<Step> outcome = advance(job, event, at(happening.now));
+    check(job, event, outcome);
+    if (outcome) job = outcome->job;
+  }
+}
+
+RC_GTEST_PROP(TrainingJobProperty, ATerminalStateIsNeverLeft, ()) {
+  play(any_story(), [](const TrainingJob& before, const Event&, const Result<Step>& outcome) {
+    if (!before.terminal() || !outcome) return;
+    RC_ASSERT(outcome->job.status == before.status);
+    RC_ASSERT(outcome->job.transitions.size() == before.transitions.size());
+    RC_ASSERT(outcome->effects.empty());
+  });
+}
+
+RC_GTEST_PROP(TrainingJobProperty, TransitionsAreOnlyEverAppended, ()) {
+  play(any_story(), [](const TrainingJob& before, const Event&, const Result<Step>& outcome) {
+    if (!outcome) return;
+    const auto& old = before.transitions;
+    const auto& now = outcome->job.transitions;
+    RC_ASSERT(now.size() >= old.size());
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      RC_ASSERT(now[i].status == old[i].status);
+      RC_ASSERT(now[i].message == old[i].message);
+      RC_ASSERT(now[i].start == old[i].start);
+      if (old[i].end) RC_ASSERT(now[i].end == old[i].end);
+    }
+    RC_ASSERT(now.back().status == outcome->job.secondary_status);
+  });
+}
+
+RC_GTEST_PROP(TrainingJobProperty, TimesNeverGoBackWhateverTheClocksDo, ()) {
+  play(any_story(), [](const TrainingJob& before, const Event&, const Result<Step>& outcome) {
+    if (!outcome) return;
+    const TrainingJob& job = outcome->job;
+    RC_ASSERT(job.modified >= before.modified);
+    RC_ASSERT(job.created <= job.modified);
+    for (std::size_t i = 0; i < job.transitions.size(); ++i) {
+      const Transition& transition = job.transitions[i];
+      const bool last = i + 1 == job.transitions.size();
+      RC_ASSERT(!transition.end || *transition.end >= transition.start);
+      RC_ASSERT(transition.end.has_value() == (!last || job.terminal()));
+      if (!last) RC_ASSERT(*transition.end == job.transitions[i + 1].start);
+    }
+    if (job.ended) RC_ASSERT(job.started.has_value() && *job.started <= *job.ended);
+    if (job.started) RC_ASSERT(job.created <= *job.started);
+  });
+}
+
+RC_GTEST_PROP(TrainingJobProperty, TheVersionCountsTheChanges, ()) {
+  play(any_story(), [](const TrainingJob& before, const Event&, const Result<Step>& outcome) {
+    if (!outcome) return;
+    const bool moved = outcome->job.transitions.size() != before.transitions.size() ||
+                       outcome->job.journal_sequence != before.journal_sequence ||
+                       outcome->job.admitted != before.admitted ||
+                       outcome->job.stop_requested != before.stop_requested;
+    RC_ASSERT(outcome->job.version == before.version + (moved ? 1 : 0));
+  });
+}
+
+RC_GTEST_PROP(TrainingJobProperty, AnAgentEventTakenInTwiceCountsOnce, ()) {
+  play(any_story(), [](const TrainingJob&, const Event& event, const Result<Step>& outcome) {
+    if (!outcome || !std::holds_alternative<AgentEvent>(event)) return;
+    const Result<Step> again = advance(outcome->job, event, at(9000));
+    RC_ASSERT(again.has_value());
+    RC_ASSERT(again->job.version == outcome->job.version);
+    RC_ASSERT(again->effects.empty());
+  });
+}
+
+// After a crash between commit and effect, effects_due() of the record stands in for what was lost.
+RC_GTEST_PROP(TrainingJobProperty, EveryEffectCanBeFoundAgainFromTheRecord, ()) {
+  play(any_story(), [](const TrainingJob&, const Event&, const Result<Step>& outcome) {
+    if (!outcome) return;
+    const std::vector<Effect> due = effects_due(outcome->job);
+    for (const Effect effect : outcome->effects) {
+      RC_ASSERT(std::find(due.begin(), due.end(), effect) != due.end());
+    }
+  });
+}
+
+RC_GTEST_PROP(TrainingJobProperty, TheEndReleasesTheHostExactlyOnce, ()) {
+  int released = 0;
+  bool terminal = false;
+  play(any_story(), [&](const TrainingJob&, const Event&, const Result<Step>& outcome) {
+    if (!outcome) return;
+    released += static_cast<int>(
+        std::count(outcome->effects.begin(), outcome->effects.end(), Effect::kReleaseCapacity));
+    terminal = outcome->job.terminal();
+  });
+  RC_ASSERT(released == (terminal ? 1 : 0));
+}
+
+}  // namespace
+}  // namespace atelier::jobs

@@ -1,0 +1,211 @@
+#include "jobs/training_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace atelier::jobs {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Time at(int seconds) { return from_epoch_milliseconds(1'796'022'000'000 + seconds * 1000); }
+
+AgentEvent event(std::uint64_t sequence, std::string kind, int seconds, std::string message = {},
+                 std::string detail = {}) {
+  return {sequence, std::move(kind), std::move(message), std::move(detail), at(seconds)};
+}
+
+TrainingJob after(TrainingJob job, const std::vector<Event>& events, int seconds = 1000) {
+  for (const Event& each : events) job = advance(std::move(job), each, at(seconds))->job;
+  return job;
+}
+
+TrainingJob running() {
+  const TrainingJob granted = after(new_training_job("a", at(0)), {CapacityGranted{}}, 1);
+  return after(granted,
+               {event(1, "started", 1), event(2, "downloading", 2), event(3, "training", 3)}, 3);
+}
+
+std::vector<std::string> messages(const TrainingJob& job) {
+  std::vector<std::string> lines;
+  for (const Transition& transition : job.transitions) {
+    lines.push_back(transition.status + ": " + transition.message);
+  }
+  return lines;
+}
+
+TEST(TrainingJob, AJobThatGoesWellPassesThroughSageMakersStatuses) {
+  const TrainingJob job = after(
+      running(), {event(4, "uploading", 10), event(5, "completed", 12, "", R"({"final_metrics":
+      {"validation:accuracy": 0.92}})")});
+  EXPECT_THAT(
+      messages(job),
+      ElementsAre(
+          "Starting: Starting the training job", "Starting: Launching requested ML instances",
+          "Starting: Preparing the instances for training", "Downloading: Downloading input data",
+          "Training: Training image download completed. Training in progress.",
+          "Uploading: Uploading generated training model", "Completed: Training job completed"));
+  EXPECT_EQ(job.status, "Completed");
+  EXPECT_EQ(job.secondary_status, "Completed");
+  EXPECT_EQ(job.started, at(2));
+  EXPECT_EQ(job.ended, at(12));
+  EXPECT_EQ(job.modified, at(12));
+  ASSERT_EQ(job.final_metrics.size(), 1u);
+  EXPECT_EQ(job.final_metrics[0].value, 0.92);
+  for (std::size_t i = 0; i + 1 < job.transitions.size(); ++i) {
+    EXPECT_EQ(job.transitions[i].end, job.transitions[i + 1].start);
+  }
+  EXPECT_EQ(job.transitions.back().end, at(12));
+}
+
+TEST(TrainingJob, TheCurrentTransitionHasNoEnd) { EXPECT_FALSE(running().transitions.back().end); }
+
+TEST(TrainingJob, AFullHostMakesItPendingWithTheReason) {
+  const TrainingJob job = after(new_training_job("a", at(0)), {Queued{"2 vCPUs are missing"}});
+  EXPECT_EQ(job.status, "InProgress");
+  EXPECT_EQ(job.secondary_status, "Pending");
+  EXPECT_EQ(job.transitions.back().message, "2 vCPUs are missing");
+  EXPECT_EQ(after(job, {Queued{"2 vCPUs are missing"}}).version, job.version);
+  EXPECT_EQ(after(job, {Queued{"1 vCPU is missing"}}).transitions.size(), 3u);
+  EXPECT_EQ(advance(running(), Queued{"no"}, at(9)).error().code, Code::kFailedPrecondition);
+}
+
+TEST(TrainingJob, AGrantedShareLaunchesTheAgent) {
+  const auto step = advance(new_training_job("a", at(0)), CapacityGranted{}, at(1));
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kLaunchAgent));
+  EXPECT_TRUE(step->job.admitted);
+}
+
+TEST(TrainingJob, AStopInTheQueueEndsItAtOnce) {
+  const auto step =
+      advance(after(new_training_job("a", at(0)), {Queued{"full"}}), StopRequested{}, at(1001));
+  EXPECT_EQ(step->job.status, "Stopped");
+  EXPECT_THAT(messages(step->job),
+              ElementsAre("Starting: Starting the training job", "Pending: full",
+                          "Stopping: Stopping the training job", "Stopped: Training job stopped"));
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kReleaseCapacity));
+  EXPECT_FALSE(step->job.ended) << "it never started, so it has no training time";
+}
+
+TEST(TrainingJob, AStopWhileItStartsIsPassedToTheAgent) {
+  const auto step =
+      advance(after(new_training_job("a", at(0)), {CapacityGranted{}}), StopRequested{}, at(1001));
+  EXPECT_EQ(step->job.status, "Stopping");
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kStopAgent));
+  const TrainingJob ended = after(step->job, {event(1, "started", 1), event(2, "stopped", 2)});
+  EXPECT_EQ(ended.status, "Stopped");
+  EXPECT_THAT(messages(ended),
+              testing::Not(testing::Contains("Starting: Preparing the instances for "
+                                             "training")))
+      << "an event that was under way does not undo Stopping";
+}
+
+TEST(TrainingJob, AStopWhileItRunsGoesThroughUploadingToStopped) {
+  const TrainingJob stopping = after(running(), {StopRequested{}}, 5);
+  EXPECT_EQ(stopping.status, "Stopping");
+  const TrainingJob uploading = after(stopping, {event(4, "uploading", 6)});
+  EXPECT_EQ(uploading.status, "Stopping");
+  EXPECT_EQ(uploading.secondary_status, "Uploading");
+  const TrainingJob ended = after(uploading, {event(5, "stopped", 7)});
+  EXPECT_EQ(ended.status, "Stopped");
+  EXPECT_EQ(ended.secondary_status, "Stopped");
+  EXPECT_EQ(ended.ended, at(7));
+}
+
+TEST(TrainingJob, AStopThatComesAfterTheProgramsEndLeavesItComplete) {
+  const TrainingJob job =
+      after(running(), {event(4, "uploading", 6), StopRequested{}, event(5, "completed", 7)});
+  EXPECT_EQ(job.status, "Completed");
+}
+
+TEST(TrainingJob, AStopOfAnEndedJobIsRefusedByItsStatus) {
+  const auto step = advance(after(running(), {event(4, "completed", 6)}), StopRequested{}, at(8));
+  EXPECT_EQ(step.error().code, Code::kFailedPrecondition);
+  EXPECT_NE(step.error().message.find("Completed"), std::string::npos);
+}
+
+TEST(TrainingJob, ASecondStopAsksTheAgentAgainAndChangesNothing) {
+  const TrainingJob stopping = after(running(), {StopRequested{}});
+  const auto step = advance(stopping, StopRequested{}, at(1001));
+  EXPECT_EQ(step->job.version, stopping.version);
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kStopAgent));
+}
+
+TEST(TrainingJob, MaxRuntimeEndsItAsStopped) {
+  const TrainingJob job = after(running(), {event(4, "uploading", 6), event(5, "max-runtime", 7)});
+  EXPECT_EQ(job.status, "Stopped");
+  EXPECT_EQ(job.secondary_status, "MaxRuntimeExceeded");
+}
+
+TEST(TrainingJob, AFailureCarriesTheAgentsReason) {
+  const TrainingJob job =
+      after(running(), {event(4, "failed", 6, "AlgorithmError: no such file, exit code: 1")});
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_EQ(job.failure_reason, "AlgorithmError: no such file, exit code: 1");
+  EXPECT_EQ(messages(job).back(), "Failed: Training job failed");
+}
+
+TEST(TrainingJob, AReasonIsCutToWhatTheServiceAllowsAndBetweenCharacters) {
+  std::string reason(1023, 'x');
+  reason += "\u00e9tat";
+  const TrainingJob job = after(running(), {event(4, "failed", 6, reason)});
+  EXPECT_EQ(job.failure_reason, std::string(1023, 'x'));
+}
+
+TEST(TrainingJob, ALostAgentIsAnInternalServerError) {
+  const auto step = advance(running(), AgentLost{"killed by signal 9"}, at(9));
+  EXPECT_EQ(step->job.status, "Failed");
+  EXPECT_EQ(step->job.failure_reason, "InternalServerError: killed by signal 9");
+  EXPECT_EQ(step->job.ended, at(9));
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kReleaseCapacity));
+  EXPECT_THAT(advance(step->job, AgentLost{"again"}, at(10))->effects, IsEmpty());
+}
+
+TEST(TrainingJob, AStoppedJobWhoseAgentNeverReportedIsStopped) {
+  const TrainingJob job = after(new_training_job("a", at(0)),
+                                {CapacityGranted{}, StopRequested{}, AgentLost{"never started"}});
+  EXPECT_EQ(job.status, "Stopped");
+  EXPECT_EQ(job.failure_reason, "");
+}
+
+TEST(TrainingJob, EventsThatWereTakenInChangeNothingAndMissingOnesAreSaid) {
+  const TrainingJob job = running();
+  const auto again = advance(job, event(2, "downloading", 2), at(9));
+  EXPECT_EQ(again->job.version, job.version);
+  EXPECT_EQ(again->job.transitions.size(), job.transitions.size());
+  EXPECT_EQ(advance(job, event(5, "uploading", 9), at(9)).error().code, Code::kDataLoss);
+}
+
+TEST(TrainingJob, WarningsAndLimitsAreKeptAndBounded) {
+  TrainingJob job =
+      after(running(), {event(4, "warning", 5, "slow disk", R"({"limits":"rlimits"})"),
+                        event(5, "later-kind", 6, "hm")});
+  EXPECT_EQ(job.limits, "rlimits");
+  EXPECT_EQ(job.secondary_status, "Training");
+  ASSERT_EQ(job.warnings.size(), 2u);
+  EXPECT_NE(job.warnings[1].find("later-kind"), std::string::npos);
+  for (std::uint64_t n = 6; n < 300; ++n) job = after(job, {event(n, "warning", 7, "w")});
+  EXPECT_EQ(job.warnings.size(), 101u);
+  EXPECT_EQ(job.journal_sequence, 299u);
+}
+
+TEST(TrainingJob, TimesNeverGoBackWhenAClockDoes) {
+  TrainingJob job = running();
+  job = advance(job, event(4, "uploading", -500), at(-1000))->job;
+  EXPECT_EQ(job.modified, at(3));
+  job = advance(job, event(5, "completed", 99999), at(20))->job;
+  EXPECT_EQ(job.ended, at(20)) << "an agent's clock does not lead into the future";
+}
+
+TEST(TrainingJob, WhatIsDueFollowsFromTheRecordAlone) {
+  const TrainingJob fresh = new_training_job("a", at(0));
+  EXPECT_THAT(effects_due(fresh), IsEmpty());
+  EXPECT_THAT(effects_due(running()), ElementsAre(Effect::kLaunchAgent));
+  EXPECT_THAT(effects_due(after(running(), {StopRequested{}})),
+              ElementsAre(Effect::kLaunchAgent, Effect::kStopAgent));
+  EXPECT_THAT(effects_due(after(fresh, {StopRequested{}})), ElementsAre(Effect::kReleaseCapacity));
+}
+
+}  // namespace
+}  // namespace atelier::jobs
