@@ -43,9 +43,9 @@ struct LogStream {
 };
 
 struct LogQuery {
-  std::string stream;
-  std::optional<Time> start, end;  // start inclusive, end exclusive
-  std::string token;               // "f/..." or "b/..." from an earlier page
+  std::string stream = {};
+  std::optional<Time> start = {}, end = {};  // start inclusive, end exclusive
+  std::string token = {};                    // "f/..." or "b/..." from an earlier page
   std::size_t limit = 10000;
   bool from_head = false;
 };

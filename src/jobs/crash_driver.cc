@@ -1,0 +1,53 @@
+// The process that crash_test.cc kills: a real service that creates and stops jobs without end.
+//   jobs_crash_driver FOLDER AGENT SEED
+// Prints a line for each create that was acknowledged, in one write each: "created NAME OUTCOME".
+#include <unistd.h>
+
+#include <string>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "jobs/testing.h"
+
+namespace atelier::jobs {
+namespace {
+
+Result<void> drive(const std::string& folder, const std::string& agent, std::uint64_t seed) {
+  const auto service = TRY(Service::open(testing::options_for(folder, agent, 3), system_clock()));
+  service->run();
+  TRY(write_all(STDOUT_FILENO, "ready\n"));
+  std::vector<std::string> created;
+  std::uint64_t seen = 0;
+  for (std::uint64_t i = 0;; ++i) {
+    const auto die = [&](std::uint64_t stream, std::uint64_t sides) {
+      return rng(seed, stream, i) % sides;
+    };
+    testing::TestJob job;
+    job.name = fmt::format("job-{}-{}", seed, i);
+    job.work_ms = static_cast<int>(die(1, 60));
+    const std::uint64_t outcome = die(2, 10);
+    job.outcome = outcome == 0 ? "die" : outcome == 1 ? "failed" : "completed";
+    if (i < 5) {  // more would only make the queue long
+      TRY(service->create(testing::request_for(job), job.name));
+      TRY(write_all(STDOUT_FILENO, fmt::format("created {} {}\n", job.name, job.outcome)));
+      created.push_back(job.name);
+    }
+    if (die(3, 4) == 0) {
+      ignore_error(service->stop(created[die(4, created.size())]), "it may have ended");
+    }
+    seen = service->wait_for_change(seen, std::chrono::milliseconds{10});
+  }
+}
+
+}  // namespace
+}  // namespace atelier::jobs
+
+int main(int count, char** arguments) {
+  if (count != 4) return 2;
+  const auto outcome = atelier::jobs::drive(arguments[1], arguments[2], std::stoull(arguments[3]));
+  if (outcome) return 0;
+  atelier::ignore_error(
+      atelier::write_all(STDOUT_FILENO, "error " + outcome.error().message + "\n"),
+      "nobody is left to tell");
+  return 1;
+}

@@ -1,0 +1,121 @@
+// kill -9 of the service at random moments, while jobs are created, run and stopped. After that, a
+// new service must know every job that was acknowledged, have run none twice, and bring each to an
+// end.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "jobs/testing.h"
+
+namespace atelier::jobs {
+namespace {
+
+constexpr std::uint64_t kRounds = 60;
+
+// Runs the driver and kills it after `milliseconds`; what it has printed by then.
+std::string drive_and_kill(const std::filesystem::path& folder, std::uint64_t seed,
+                           int milliseconds) {
+  int ends[2];
+  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const UniqueFd output{ends[0]};
+  UniqueFd input{ends[1]};
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input.get(), STDOUT_FILENO);
+  const std::string path = folder.string();
+  const std::string text = std::to_string(seed);
+  const char* arguments[] = {CRASH_DRIVER, path.c_str(), FAKE_AGENT, text.c_str(), nullptr};
+  pid_t child = 0;
+  EXPECT_EQ(
+      posix_spawn(&child, CRASH_DRIVER, &actions, nullptr, const_cast<char**>(arguments), environ),
+      0);
+  posix_spawn_file_actions_destroy(&actions);
+  input.reset();
+
+  std::string printed;
+  const auto end = system_clock().steady() + std::chrono::milliseconds{milliseconds};
+  bool killed = false;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - system_clock().steady());
+    pollfd descriptor{output.get(), POLLIN, 0};
+    if (!killed && poll(&descriptor, 1, static_cast<int>(std::max<long>(0, left.count()))) == 0) {
+      kill(child, SIGKILL);
+      killed = true;
+    }
+    char buffer[4096];
+    const ssize_t got = killed || (descriptor.revents != 0)
+                            ? read(output.get(), buffer, sizeof buffer)
+                            : ssize_t{-1};
+    if (got == 0) break;
+    if (got > 0) printed.append(buffer, static_cast<std::size_t>(got));
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status)) << "the driver ended by itself: " << printed;
+  return printed;
+}
+
+TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
+  const TempFolder temporary = *TempFolder::create();
+  const std::filesystem::path folder = temporary.path() / "jobs";
+  std::map<std::string, std::string> acknowledged;  // name to the outcome that it was made for
+  int ready = 0;
+  for (std::uint64_t round = 0; round < kRounds; ++round) {
+    // From before the store is open to well after the jobs of the round have begun.
+    const int milliseconds = static_cast<int>(rng(round, 0, 0) % 150);
+    std::istringstream lines{drive_and_kill(folder, round, milliseconds)};
+    std::string word;
+    while (lines >> word) {
+      if (word == "ready") ++ready;
+      if (word != "created") continue;
+      std::string name;
+      std::string outcome;
+      lines >> name >> outcome;
+      if (!outcome.empty()) acknowledged[name] = outcome;
+    }
+  }
+  ASSERT_GT(ready, 10) << "most kills came before the service was up: the test says little";
+  ASSERT_GT(acknowledged.size(), 20u);
+
+  auto service = Service::open(testing::options_for(folder, FAKE_AGENT, 3), system_clock());
+  ASSERT_TRUE(service) << service.error().message;
+  (*service)->run();
+  std::map<std::string, int> ends;
+  ListQuery query{.sort_by = ListQuery::SortBy::kCreationTime, .ascending = true};
+  do {  // those that were committed but not acknowledged among them
+    const JobPage page = *(*service)->list(query);
+    for (const TrainingJob& job : page.jobs) {
+      const TrainingJob ended = testing::wait_for_end(**service, job.name);
+      EXPECT_TRUE(ended.terminal()) << job.name << " is " << ended.secondary_status;
+      ++ends[ended.status];
+      const std::string starts = read_file(folder / job.name / "starts").value_or("");
+      EXPECT_LE(starts.size(), 1u) << job.name << " was run twice";
+      if (ended.status == "Completed") EXPECT_EQ(starts, "x") << job.name;
+      const auto known = acknowledged.find(job.name);
+      if (known == acknowledged.end()) continue;
+      // A job that was not stopped ended as it was made to.
+      if (!ended.stop_requested && known->second == "completed") {
+        EXPECT_EQ(ended.status, "Completed") << job.name << ": " << ended.failure_reason;
+      }
+      if (!ended.stop_requested && known->second != "completed") {
+        EXPECT_EQ(ended.status, "Failed") << job.name;
+      }
+      acknowledged.erase(known);
+    }
+    query.next_token = page.next_token;
+  } while (!query.next_token.empty());
+  for (const auto& [name, outcome] : acknowledged) ADD_FAILURE() << name << " was lost";
+  for (const auto& [status, count] : ends) RecordProperty(status, count);
+}
+
+}  // namespace
+}  // namespace atelier::jobs

@@ -1,0 +1,180 @@
+#include "jobs/request.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+
+namespace atelier::jobs {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The request of a channel, an output and one instance, as the SDK sends it; tests change members.
+json::object request() {
+  return parse_json(R"({
+    "TrainingJobName": "a",
+    "AlgorithmSpecification": {
+      "TrainingInputMode": "File",
+      "TrainingImage": "433757028032.dkr.ecr.us-west-2.amazonaws.com/image-classification:1"},
+    "InputDataConfig": [{"ChannelName": "train", "ContentType": "application/x-image",
+      "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://data/train/"}}}],
+    "OutputDataConfig": {"S3OutputPath": "s3://out/prefix/"},
+    "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 30},
+    "StoppingCondition": {"MaxRuntimeInSeconds": 3600}})")
+      ->get_object();
+}
+
+class RequestTest : public ::testing::Test {
+ protected:
+  compute::InstanceTable instances_ = compute::builtin_instance_table();
+  compute::RuntimeTable runtimes_{.python = "/usr/bin/python3",
+                                  .vision_program = "/bin/atelier-vision"};
+
+  Result<Plan> plan(const json::object& object) {
+    return plan_job(json::serialize(object),
+                    {"us-west-2", "000000000000", instances_, runtimes_, {2, 8, 0}},
+                    from_epoch_milliseconds(1'796'022'355'123));
+  }
+  Error refusal(const json::object& object) {
+    const Result<Plan> outcome = plan(object);
+    return outcome ? Error{Code::kInternal, "not refused"} : outcome.error();
+  }
+};
+
+TEST_F(RequestTest, APlainRequestBecomesASpec) {
+  json::object object = request();
+  object["HyperParameters"] = {{"epochs", "3"}};
+  object["Environment"] = {{"A", "b"}};
+  object["EnableNetworkIsolation"] = true;
+  object["AlgorithmSpecification"].get_object()["ContainerEntrypoint"] = {"python3", "x.py"};
+  object["AlgorithmSpecification"].get_object()["ContainerArguments"] = {"--v"};
+  const auto planned = plan(object);
+  ASSERT_TRUE(planned) << planned.error().message;
+  const agent::AgentSpec& spec = planned->spec;
+  EXPECT_EQ(spec.job_arn, "arn:aws:sagemaker:us-west-2:000000000000:training-job/a");
+  EXPECT_EQ(spec.log_stream, "a/algo-1-1796022355");
+  EXPECT_EQ(spec.hyperparameters.at("epochs"), "3");
+  EXPECT_EQ(spec.environment.at("A"), "b");
+  EXPECT_TRUE(spec.network_isolation);
+  EXPECT_THAT(spec.container_entrypoint, ElementsAre("python3", "x.py"));
+  EXPECT_THAT(spec.container_arguments, ElementsAre("--v"));
+  ASSERT_EQ(spec.channels.size(), 1u);
+  EXPECT_EQ(spec.channels[0].s3_uri, "s3://data/train/");
+  EXPECT_EQ(spec.channels[0].content_type, "application/x-image");
+  EXPECT_EQ(spec.max_runtime, std::chrono::seconds{3600});
+  EXPECT_EQ(planned->model_uri, "s3://out/prefix/a/output/model.tar.gz");
+  EXPECT_EQ(spec.output_s3_uri, "s3://out/prefix/");
+  EXPECT_EQ(planned->allocation.vcpus, 2);
+  EXPECT_THAT(planned->warnings, IsEmpty());
+}
+
+TEST_F(RequestTest, UncompressedOutputIsAFolder) {
+  json::object object = request();
+  object["OutputDataConfig"].get_object()["CompressionType"] = "NONE";
+  EXPECT_EQ(plan(object)->model_uri, "s3://out/prefix/a/output/model/");
+  EXPECT_FALSE(plan(object)->spec.compress_output);
+}
+
+TEST_F(RequestTest, TheBuiltInAlgorithmBringsItsMetricsAndTheUsersCountFirst) {
+  json::object object = request();
+  object["AlgorithmSpecification"].get_object()["MetricDefinitions"] =
+      json::array{{{"Name", "validation:accuracy"}, {"Regex", "mine=(.*)"}}};
+  const auto metrics = plan(object)->spec.metrics;
+  std::vector<std::string> names;
+  for (const auto& metric : metrics) names.push_back(metric.name);
+  EXPECT_THAT(names, Contains("train:accuracy"));
+  EXPECT_THAT(names, Contains("validation:top_k_accuracy"));
+  EXPECT_EQ(std::count(names.begin(), names.end(), "validation:accuracy"), 1);
+  EXPECT_EQ(metrics[0].regex, "mine=(.*)");
+}
+
+TEST_F(RequestTest, AnInstanceLargerThanTheHostIsCutWithWarnings) {
+  json::object object = request();
+  object["ResourceConfig"].get_object()["InstanceType"] = "ml.p4d.24xlarge";
+  const auto planned = plan(object);
+  EXPECT_EQ(planned->allocation.vcpus, 2);
+  EXPECT_EQ(planned->spec.memory_gib, 8);
+  EXPECT_EQ(planned->warnings.size(), 3u);
+  instances_.strict = true;
+  EXPECT_EQ(refusal(object).code, Code::kResourceExhausted);
+}
+
+TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
+  json::object object = request();
+  object["EnableManagedSpotTraining"] = true;
+  object["CheckpointConfig"] = {{"S3Uri", "s3://ckpt/x"}};
+  object["RetryStrategy"] = {{"MaximumRetryAttempts", 2}};
+  object["ProfilerRuleConfigurations"] = json::array{json::object{}};
+  object["OutputDataConfig"].get_object()["KmsKeyId"] = "key";
+  object["InputDataConfig"].get_array()[0].get_object()["InputMode"] = "FastFile";
+  EXPECT_THAT(plan(object)->warnings,
+              ::testing::UnorderedElementsAre(HasSubstr("spot"), HasSubstr("s3://ckpt/x"),
+                                              HasSubstr("RetryStrategy"), HasSubstr("Profiler"),
+                                              HasSubstr("KmsKeyId"), HasSubstr("FastFile")));
+}
+
+TEST_F(RequestTest, WhatCannotBeDoneIsRefusedByName) {
+  json::object file_system = request();
+  file_system["InputDataConfig"].get_array()[0].get_object()["DataSource"] = {
+      {"FileSystemDataSource", json::object{}}};
+  EXPECT_EQ(refusal(file_system).code, Code::kUnimplemented);
+  EXPECT_THAT(refusal(file_system).message, HasSubstr("channel 'train': FileSystemDataSource"));
+
+  json::object pipe = request();
+  pipe["AlgorithmSpecification"].get_object()["TrainingInputMode"] = "Pipe";
+  EXPECT_THAT(refusal(pipe).message, HasSubstr("channel 'train': input mode Pipe"));
+
+  json::object two = request();
+  two["ResourceConfig"].get_object()["InstanceCount"] = 2;
+  EXPECT_THAT(refusal(two).message, HasSubstr("InstanceCount 2"));
+
+  json::object manifest = request();
+  manifest["InputDataConfig"]
+      .get_array()[0]
+      .get_object()["DataSource"]
+      .get_object()["S3DataSource"]
+      .get_object()["S3DataType"] = "ManifestFile";
+  EXPECT_THAT(refusal(manifest).message, HasSubstr("S3DataType ManifestFile"));
+}
+
+TEST_F(RequestTest, WhatIsWrongIsRefusedByName) {
+  json::object type = request();
+  type["ResourceConfig"].get_object()["InstanceType"] = "ml.nope";
+  EXPECT_EQ(refusal(type).code, Code::kInvalidArgument);
+  EXPECT_THAT(refusal(type).message, HasSubstr("'ml.nope'"));
+  EXPECT_THAT(refusal(type).message, HasSubstr("ml.m5.large"));
+
+  json::object image = request();
+  image["AlgorithmSpecification"].get_object()["TrainingImage"] = "busybox";
+  EXPECT_THAT(refusal(image).message, HasSubstr("busybox"));
+
+  json::object wait = request();
+  wait["StoppingCondition"].get_object()["MaxWaitTimeInSeconds"] = 7200;
+  EXPECT_THAT(refusal(wait).message, HasSubstr("Invalid MaxWaitTimeInSeconds"));
+  wait["EnableManagedSpotTraining"] = true;
+  EXPECT_TRUE(plan(wait));
+  wait["StoppingCondition"].get_object()["MaxWaitTimeInSeconds"] = 60;
+  EXPECT_THAT(refusal(wait).message, HasSubstr("at least MaxRuntimeInSeconds, which is 3600"));
+
+  json::object twice = request();
+  twice["InputDataConfig"].get_array().push_back(twice["InputDataConfig"].get_array()[0]);
+  EXPECT_THAT(refusal(twice).message, HasSubstr("channel 'train' twice"));
+
+  json::object uri = request();
+  uri["OutputDataConfig"].get_object()["S3OutputPath"] = "/tmp/out";
+  EXPECT_THAT(refusal(uri).message, HasSubstr("'/tmp/out'"));
+
+  for (const char* name : {"", "..", "a/b", "-a", "a-", "a.b"}) {
+    json::object bad = request();
+    bad["TrainingJobName"] = name;
+    EXPECT_EQ(refusal(bad).code, Code::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(refusal({}).code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace atelier::jobs

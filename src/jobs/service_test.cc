@@ -1,0 +1,287 @@
+// The service with real agents' processes (jobs/fake_agent.cc). Journals are looked at only when a
+// notice says so (the slow look is an hour away), so a test that ends shows that nothing waits for
+// it.
+#include "jobs/service.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <thread>
+
+#include "agent/spec.h"
+#include "base/file.h"
+#include "jobs/testing.h"
+
+namespace atelier::jobs {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::request_for;
+using testing::TestJob;
+using testing::wait_for_end;
+using testing::wait_until;
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  TempFolder folder_ = *TempFolder::create();
+  ServiceOptions options_ = testing::options_for(folder_.path() / "jobs", FAKE_AGENT);
+  std::unique_ptr<Service> service_;
+
+  ServiceTest() { options_.scan_interval = std::chrono::hours{1}; }
+  void open() {
+    service_.reset();
+    auto service = Service::open(options_, system_clock());
+    ASSERT_TRUE(service) << service.error().message;
+    service_ = *std::move(service);
+  }
+  void open_and_run() {
+    open();
+    service_->run();
+  }
+  void create(const TestJob& job) {
+    const auto arn = service_->create(request_for(job), "");
+    ASSERT_TRUE(arn) << arn.error().message;
+  }
+  std::string starts(const std::string& name) {
+    return read_file(options_.folder / name / "starts").value_or("");
+  }
+  static bool trains(const TrainingJob& job) { return job.secondary_status == "Training"; }
+};
+
+TEST_F(ServiceTest, AJobRunsToItsEnd) {
+  open_and_run();
+  const auto arn = service_->create(request_for({.name = "a"}), "id-1");
+  ASSERT_TRUE(arn) << arn.error().message;
+  EXPECT_EQ(*arn, "arn:aws:sagemaker:us-west-2:000000000000:training-job/a");
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_EQ(job.status, "Completed") << job.failure_reason;
+  EXPECT_EQ(job.model_uri, "s3://out/prefix/a/output/model.tar.gz");
+  EXPECT_EQ(job.limits, "none: a test");
+  EXPECT_EQ(job.transitions.size(), 7u);
+  EXPECT_TRUE(job.started && job.ended);
+  ASSERT_EQ(job.final_metrics.size(), 1u);
+  EXPECT_EQ(job.final_metrics[0].value, 0.75) << "the last value counts";
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, TheSpecIsForTheAgentsEyesOnly) {
+  open_and_run();
+  create({.name = "a"});
+  wait_for_end(*service_, "a");
+  struct stat info {};
+  ASSERT_EQ(stat((options_.folder / "a" / "spec.json").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  const auto spec = agent::parse_agent_spec(*read_file(options_.folder / "a" / "spec.json"));
+  ASSERT_TRUE(spec);
+  EXPECT_EQ(spec->s3.url, "http://127.0.0.1:1");
+  EXPECT_EQ(spec->vcpus, 1);
+}
+
+TEST_F(ServiceTest, ARetriedCreateGetsTheSameAnswerAndAnotherIsRefused) {
+  open_and_run();
+  const std::string request = request_for({.name = "a"});
+  const std::string arn = *service_->create(request, "id-1");
+  EXPECT_EQ(*service_->create(request, "id-1"), arn);
+  EXPECT_EQ(service_->create(request, "id-2").error().code, Code::kAlreadyExists);
+  EXPECT_EQ(service_->create(request, "").error().code, Code::kAlreadyExists);
+  EXPECT_EQ(service_->create(request_for({.name = "a", .work_ms = 5}), "id-1").error().code,
+            Code::kAlreadyExists);
+  wait_for_end(*service_, "a");
+  EXPECT_EQ(*service_->create(request, "id-1"), arn) << "after its end, too";
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, OfManyCreatesOfANameAtOnceOneWins) {
+  open_and_run();
+  std::atomic<int> won = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 8; ++i) {
+      threads.emplace_back([&, i] {
+        if (service_->create(request_for({.name = "a"}), std::to_string(i))) ++won;
+      });
+    }
+  }
+  EXPECT_EQ(won, 1);
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, AFullHostQueuesAndSaysWhy) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  create({.name = "first", .work_ms = 60000});
+  create({.name = "second"});
+  create({.name = "third"});
+  const TrainingJob waiting = *service_->describe("second");
+  EXPECT_EQ(waiting.secondary_status, "Pending");
+  EXPECT_THAT(waiting.transitions.back().message,
+              HasSubstr("1 vCPUs (the host has 1, 1 in use); used by first"));
+  EXPECT_THAT(service_->describe("third")->transitions.back().message,
+              HasSubstr("1 job ahead in the queue"));
+  ASSERT_TRUE(service_->stop("first"));
+  EXPECT_EQ(wait_for_end(*service_, "first").status, "Stopped");
+  const TrainingJob second = wait_for_end(*service_, "second");
+  EXPECT_EQ(second.status, "Completed");
+  const TrainingJob third = wait_for_end(*service_, "third");
+  EXPECT_EQ(third.status, "Completed");
+  EXPECT_GE(*third.started, *second.ended) << "one after the other";
+}
+
+TEST_F(ServiceTest, AStopInTheQueueEndsTheJobWithoutAnAgent) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  create({.name = "first", .work_ms = 60000});
+  create({.name = "second"});
+  ASSERT_TRUE(service_->stop("second"));
+  EXPECT_EQ(service_->describe("second")->status, "Stopped");
+  EXPECT_EQ(starts("second"), "");
+  EXPECT_EQ(service_->stop("second").error().code, Code::kFailedPrecondition);
+  ASSERT_TRUE(service_->stop("first"));
+  wait_for_end(*service_, "first");
+}
+
+TEST_F(ServiceTest, AStopRightAfterTheCreateAndOneWhileItTrains) {
+  open_and_run();
+  create({.name = "starting", .work_ms = 60000});
+  ASSERT_TRUE(service_->stop("starting"));
+  create({.name = "training", .work_ms = 60000});
+  wait_until(*service_, "training", trains);
+  ASSERT_TRUE(service_->stop("training"));
+  EXPECT_EQ(wait_for_end(*service_, "starting").status, "Stopped");
+  const TrainingJob job = wait_for_end(*service_, "training");
+  EXPECT_EQ(job.status, "Stopped");
+  EXPECT_EQ(job.transitions[job.transitions.size() - 2].status, "Uploading");
+  EXPECT_EQ(service_->stop("nobody").error().code, Code::kNotFound);
+}
+
+TEST_F(ServiceTest, AFailedJobSaysWhatTheAgentSays) {
+  open_and_run();
+  create({.name = "a", .outcome = "failed"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_EQ(job.failure_reason, "AlgorithmError: as told, exit code: 1");
+}
+
+TEST_F(ServiceTest, AKilledAgentIsNoticedAndReportedWithWhatIsKnown) {
+  open_and_run();
+  create({.name = "a", .outcome = "die"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: the agent of the job ended"));
+  EXPECT_THAT(job.failure_reason, HasSubstr("The last known state is Training"));
+  EXPECT_EQ(starts("a"), "x") << "it is not started again: its program had run";
+}
+
+TEST_F(ServiceTest, AnAgentThatNeverReportsIsTriedAFewTimesOnly) {
+  open_and_run();
+  create({.name = "a", .outcome = "die-early"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: 3 agents were started"));
+}
+
+TEST_F(ServiceTest, AMissingAgentProgramIsNamed) {
+  options_.agent_program = folder_.path() / "no-such-program";
+  open_and_run();
+  create({.name = "a"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_THAT(job.failure_reason, HasSubstr("no-such-program"));
+}
+
+TEST_F(ServiceTest, AJobGoesOnWithoutTheServiceAndIsAdoptedAgain) {
+  open_and_run();
+  create({.name = "a", .work_ms = 60000});
+  wait_until(*service_, "a", trains);
+  open_and_run();
+  EXPECT_EQ(service_->describe("a")->secondary_status, "Training");
+  ASSERT_TRUE(service_->stop("a"));
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, WhatHappenedWhileTheServiceWasAwayIsTakenInAtOnce) {
+  open_and_run();
+  create({.name = "a", .work_ms = 100});
+  wait_until(*service_, "a", trains);
+  service_.reset();
+  // The agent's lock is there to be had once it has ended.
+  const UniqueFd lock = *open_file(options_.folder / "a" / "agent.lock", O_RDONLY);
+  ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
+  ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+  open();
+  const TrainingJob job = *service_->describe("a");
+  EXPECT_EQ(job.status, "Completed");
+  EXPECT_EQ(job.transitions.size(), 7u);
+}
+
+TEST_F(ServiceTest, AJobThatWasCommittedAndNeverLaunchedIsLaunched) {
+  open();  // without run(): as if the process died right after the commit
+  create({.name = "a"});
+  EXPECT_FALSE(std::filesystem::exists(options_.folder / "a"));
+  open_and_run();
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, TheQueueSurvivesARestartInItsOrder) {
+  options_.host = {1, 64, 0};
+  open();
+  for (const char* name : {"c", "a", "b"}) create({.name = name});
+  open_and_run();
+  for (const char* name : {"c", "a", "b"}) wait_for_end(*service_, name);
+  EXPECT_LE(*service_->describe("c")->ended, *service_->describe("a")->started);
+  EXPECT_LE(*service_->describe("a")->ended, *service_->describe("b")->started);
+}
+
+TEST_F(ServiceTest, AStopThatWasCommittedAndNotPassedOnIsPassedOn) {
+  open();
+  create({.name = "a", .work_ms = 60000});
+  ASSERT_TRUE(service_->stop("a"));
+  EXPECT_EQ(service_->describe("a")->status, "Stopping");
+  open_and_run();
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
+}
+
+TEST_F(ServiceTest, ALeftoverFolderIsNotTakenForTheNewJobs) {
+  ASSERT_TRUE(make_folders(options_.folder / "a"));
+  open_and_run();
+  const auto outcome = service_->create(request_for({.name = "a"}), "id");
+  EXPECT_EQ(outcome.error().code, Code::kAlreadyExists);
+  EXPECT_THAT(outcome.error().message, HasSubstr((options_.folder / "a").string()));
+}
+
+TEST_F(ServiceTest, LogsArePagedForwardAndBackward) {
+  open_and_run();
+  create({.name = "a"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  const auto streams = service_->log_streams("a/");
+  ASSERT_EQ(streams->size(), 1u);
+  EXPECT_EQ(streams->front().name, job.log_stream);
+  EXPECT_THAT(job.log_stream, ::testing::MatchesRegex("a/algo-1-[0-9]+"));
+  EXPECT_TRUE(service_->log_streams("b/")->empty());
+
+  LogQuery query{.stream = job.log_stream, .limit = 1, .from_head = true};
+  const LogQueryPage first = *service_->log_events(query);
+  ASSERT_EQ(first.events.size(), 1u);
+  EXPECT_EQ(first.events[0].message, "hello from a");
+  query.token = first.next_forward_token;
+  const LogQueryPage second = *service_->log_events(query);
+  ASSERT_EQ(second.events.size(), 1u);
+  EXPECT_EQ(second.events[0].message, "bye");
+  query.token = second.next_forward_token;
+  const LogQueryPage end = *service_->log_events(query);
+  EXPECT_TRUE(end.events.empty());
+  EXPECT_EQ(end.next_forward_token, second.next_forward_token) << "the same token says the end";
+  query.token = second.next_backward_token;
+  EXPECT_EQ(service_->log_events(query)->events[0].message, "hello from a");
+  query.stream = "a/algo-2-1";
+  EXPECT_EQ(service_->log_events(query).error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace atelier::jobs
