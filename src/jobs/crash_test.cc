@@ -99,7 +99,7 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
       ++ends[ended.status];
       const std::string starts = read_file(folder / job.name / "starts").value_or("");
       EXPECT_LE(starts.size(), 1u) << job.name << " was run twice";
-      if (ended.status == "Completed") EXPECT_EQ(starts, "x") << job.name;
+      EXPECT_TRUE(ended.status != "Completed" || starts == "x") << job.name;
       const auto known = acknowledged.find(job.name);
       if (known == acknowledged.end()) continue;
       // A job that was not stopped ended as it was made to.

@@ -31,8 +31,9 @@ json::object request() {
 class RequestTest : public ::testing::Test {
  protected:
   compute::InstanceTable instances_ = compute::builtin_instance_table();
-  compute::RuntimeTable runtimes_{.python = "/usr/bin/python3",
-                                  .vision_program = "/bin/atelier-vision"};
+  compute::RuntimeTable runtimes_;
+
+  RequestTest() { runtimes_.vision_program = "/bin/atelier-vision"; }
 
   Result<Plan> plan(const json::object& object) {
     return plan_job(json::serialize(object),

@@ -36,7 +36,11 @@ inline ServiceOptions options_for(const std::filesystem::path& folder,
   ServiceOptions options;
   options.folder = folder;
   options.agent_program = agent_program;
-  options.s3 = [] { return objects::S3Endpoint{.url = "http://127.0.0.1:1"}; };
+  options.s3 = [] {
+    objects::S3Endpoint nowhere;
+    nowhere.url = "http://127.0.0.1:1";
+    return nowhere;
+  };
   options.instances = compute::builtin_instance_table();
   options.host = {vcpus, 1024, 0};
   return options;
