@@ -1,0 +1,116 @@
+#include "objects/internal/s3_transport.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <thread>
+
+#include "base/hash.h"
+#include "base/id.h"
+#include "base/rng.h"
+#include "base/time.h"
+#include "objects/internal/s3_replies.h"
+
+namespace atelier::objects::internal {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause{50};
+constexpr std::chrono::milliseconds kLongestPause{5000};
+
+std::uint64_t random_seed() {
+  std::uint64_t seed = 0;
+  for (const char c : random_id(8)) seed = seed * 31 + static_cast<unsigned char>(c);
+  return seed;
+}
+
+http::Client::Options client_options(const S3Endpoint& endpoint, const S3ClientOptions& options) {
+  http::Client::Options out;
+  out.max_connections = options.max_connections;
+  out.ca_file = endpoint.ca_file;
+  return out;
+}
+
+}  // namespace
+
+std::string S3Call::what() const {
+  return key.empty() ? fmt::format("{} s3://{}", method, bucket)
+                     : fmt::format("{} s3://{}/{}", method, bucket, key);
+}
+
+S3Transport::S3Transport(const S3Endpoint& endpoint, const S3ClientOptions& options)
+    : endpoint_(endpoint),
+      options_(options),
+      base_(endpoint.url),
+      jitter_seed_(random_seed()),
+      client_(client_options(endpoint, options)) {
+  while (base_.ends_with('/')) base_.pop_back();
+  const std::size_t scheme = base_.find("://");
+  host_ = base_.substr(scheme == std::string::npos ? 0 : scheme + 3);
+}
+
+Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const {
+  std::string target = "/";
+  if (!call.bucket.empty()) target += http::percent_encode(call.bucket);
+  if (!call.key.empty()) target += "/" + http::percent_encode(call.key, true);
+  char separator = '?';
+  for (const auto& [name, value] : call.query) {
+    target += std::exchange(separator, '&') + http::percent_encode(name) + "=" +
+              http::percent_encode(value);
+  }
+  http::ClientRequest request;
+  request.method = call.method;
+  request.url = base_ + target;
+  request.headers = call.headers;
+  request.headers.set("Host", host_);
+  request.body = call.body;
+  if (call.body_fd >= 0) {
+    UniqueFd copy{fcntl(call.body_fd, F_DUPFD_CLOEXEC, 0)};
+    if (!copy) return error_from_errno("duplicate a descriptor", errno);
+    request.body_file = http::FileSlice{std::move(copy), call.body_offset, call.body_length};
+  }
+  request.on_head = call.on_head;
+  request.on_body = call.on_body;
+  // Bodies are covered by checksums of their own; hashing them for the signature too costs twice.
+  const bool has_body = !call.body.empty() || call.body_fd >= 0;
+  static const std::string empty_hash = sha256_hex("");
+  const Time now = system_clock().now() +
+                   std::chrono::milliseconds{clock_offset_ms_.load(std::memory_order_relaxed)};
+  http::sign(call.method, target, request.headers, has_body ? "UNSIGNED-PAYLOAD" : empty_hash,
+             endpoint_.credentials, endpoint_.region, "s3", now);
+  return request;
+}
+
+void S3Transport::correct_clock(const http::Headers& headers) {
+  const auto date = headers.find("date");
+  if (!date) return;
+  const Result<Time> theirs = parse_http_date(*date);
+  if (theirs) clock_offset_ms_ = (*theirs - system_clock().now()).count();
+}
+
+Result<http::ClientResponse> S3Transport::send_once(const S3Call& call) {
+  Result<http::ClientResponse> reply = client_.send(TRY(make_request(call)));
+  if (!reply) return reply.error().within(call.what());
+  if (reply->status >= 200 && reply->status < 300) return reply;
+  Error error = reply_error(*reply, call.what());
+  if (reply_code(reply->body) == "RequestTimeTooSkewed") correct_clock(reply->headers);
+  return error;
+}
+
+Result<http::ClientResponse> S3Transport::send(const S3Call& call) {
+  for (unsigned attempt = 1;; ++attempt) {
+    Result<http::ClientResponse> reply = send_once(call);
+    if (reply || reply.error().retry == Retry::kNo || attempt >= options_.attempts) return reply;
+    pause(attempt);
+  }
+}
+
+void S3Transport::pause(unsigned attempt) {
+  const auto ceiling = std::min(kLongestPause, kFirstPause * (1U << std::min(attempt - 1, 10U)));
+  const double share = rng_uniform(jitter_seed_, 0, jitter_index_.fetch_add(1));
+  std::this_thread::sleep_for(
+      std::chrono::duration<double, std::milli>(share * static_cast<double>(ceiling.count())));
+}
+
+}  // namespace atelier::objects::internal
