@@ -76,7 +76,7 @@ struct ImageFolderOptions {
   // A folder, or a .tar, .tar.gz, .tgz, .tar.xz, .zip; of class folders, or of "train",
   // "validation" (or "val"), "test" with class folders in each. One folder around all of it is
   // taken off.
-  std::filesystem::path source;
+  std::filesystem::path source = {};
   bool decode =
       true;  // every picture is decoded once; one that cannot be is left out, with a warning
   std::uint64_t max_files = 10'000'000;
@@ -89,7 +89,7 @@ Result<Summary> import_image_folder(const ImageFolderOptions& options, Sink& sin
 struct DeepFashionOptions {
   // The folder of the Category and Attribute Prediction Benchmark as published: Img/ (or img/),
   // Anno/ or Anno_coarse/, Eval/.
-  std::filesystem::path source;
+  std::filesystem::path source = {};
   bool crop_to_box = false;  // to list_bbox.txt, as the published results do
   bool upper_body_only =
       false;  // the 20 upper-body categories; otherwise the 46 that have pictures

@@ -30,8 +30,8 @@ int text_width(std::string_view text, int scale = 1);
 void fill_rect(Image& image, const Rect& rect, Colour colour);
 
 struct Tile {
-  Image picture;                      // fitted into the tile, aspect kept
-  std::vector<std::string> captions;  // one a line below it, shortened to fit
+  Image picture = {};                      // fitted into the tile, aspect kept
+  std::vector<std::string> captions = {};  // one a line below it, shortened to fit
   Colour frame = {200, 200, 200};
 };
 
@@ -39,7 +39,7 @@ struct SheetOptions {
   int columns = 8;
   int tile_width = 112;
   int tile_height = 112;
-  std::string title;
+  std::string title = {};
 };
 
 // An RGB picture of all tiles, row by row, on white.

@@ -25,7 +25,7 @@ struct Image {
   int width = 0;
   int height = 0;
   int channels = 3;
-  std::vector<std::uint8_t> pixels;
+  std::vector<std::uint8_t> pixels = {};
 
   [[nodiscard]] std::size_t row_bytes() const {
     return static_cast<std::size_t>(width) * static_cast<std::size_t>(channels);
@@ -64,7 +64,7 @@ struct Rect {
 };
 
 struct DecodeOptions {
-  ImageLimits limits;
+  ImageLimits limits = {};
   bool apply_orientation = true;
   int channels = 3;  // 3: gray becomes RGB; 1: colour becomes luma
 };

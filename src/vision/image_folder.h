@@ -41,7 +41,7 @@ struct ImageFolder {
 struct IndexOptions {
   // The classes of the model: numbers are those of this list, and a folder that is not in it is an
   // error that names it. Absent for training, where the folders decide.
-  std::optional<std::vector<std::string>> classes;
+  std::optional<std::vector<std::string>> classes = {};
   std::size_t max_samples = 50'000'000;
 };
 
@@ -97,8 +97,8 @@ enum class LastBatch {
 };
 
 struct LoaderOptions {
-  Preprocess preprocess;
-  std::optional<Augmentation> augmentation;  // absent: evaluation views
+  Preprocess preprocess = {};
+  std::optional<Augmentation> augmentation = {};  // absent: evaluation views
   std::size_t batch_size = 32;
   LastBatch last = LastBatch::kKeep;
   std::uint64_t seed = 0;
@@ -106,7 +106,7 @@ struct LoaderOptions {
   unsigned threads = 1;      // 0: decode in next(), on the caller's thread
   std::size_t prefetch = 2;  // batches being made or waiting, beyond the one in use
   bool fail_on_damage = false;
-  ImageLimits limits;
+  ImageLimits limits = {};
 };
 
 // Makes the batches of one epoch in the given order; the same batches whatever the number of

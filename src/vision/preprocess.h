@@ -78,7 +78,7 @@ struct Draw {
 // Which part of the picture is seen and how: `crop` of the source is scaled to scaled_width x
 // scaled_height, of which the window at (left, top) of the spec's size is kept, perhaps flipped.
 struct View {
-  Rect crop;
+  Rect crop = {};
   int scaled_width = 0;
   int scaled_height = 0;
   int left = 0;
@@ -97,11 +97,13 @@ View random_view(const Preprocess& spec, const Augmentation& augmentation, const
 // ordinary size.
 struct Scratch {
   Image image;
+  std::vector<std::uint8_t> last_row;
   std::vector<std::uint8_t> rows;
+  std::vector<std::uint8_t> window;
   std::vector<std::int16_t> horizontal_weights;
   std::vector<std::int16_t> vertical_weights;
-  std::vector<std::int32_t> spans;
-  std::vector<std::uint8_t> window;
+  std::vector<std::int32_t> horizontal_begins;
+  std::vector<std::int32_t> vertical_begins;
 };
 
 // Decodes `bytes` and writes the evaluation view to `out` (output_floats() values, row by row,

@@ -33,10 +33,10 @@ std::string_view dtype_name(Dtype dtype);
 // Elements in row-major order, little-endian. The bytes live as long as the WeightFile that they
 // came from, and need not be aligned.
 struct NamedTensor {
-  std::string name;
+  std::string name = {};
   Dtype dtype = Dtype::kF32;
-  std::vector<std::int64_t> shape;
-  std::span<const std::byte> bytes;
+  std::vector<std::int64_t> shape = {};
+  std::span<const std::byte> bytes = {};
 };
 
 struct WeightLimits {
