@@ -134,8 +134,13 @@ TEST(Kernels, GiveTheSameBitsOnEveryProcessor) {
     for (std::size_t i = 0; i < rows.size(); ++i)
       rows[i] = static_cast<std::uint8_t>(rng(round, 10, i));
     std::vector<std::int16_t> column(24);
-    for (std::size_t i = 0; i < 12; ++i)
-      column[i] = static_cast<std::int16_t>(rng(round, 11, i) % 6000);
+    for (int tap = 0; tap < taps; ++tap) {  // the groups' other weights are zero
+      for (const int half : {0, kTapGroup}) {
+        const int at = tap / kTapGroup * 2 * kTapGroup + tap % kTapGroup + half;
+        const auto draw = static_cast<int>(rng(round, 11, static_cast<std::uint64_t>(at)) % 2600);
+        column[static_cast<std::size_t>(at)] = static_cast<std::int16_t>(draw - 800);
+      }
+    }
     std::vector<std::uint8_t> c(width + kRowSlack);
     std::vector<std::uint8_t> d(width + kRowSlack);
     plain.vertical(rows.data(), stride, column.data(), taps, width, c.data());
