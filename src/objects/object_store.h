@@ -20,49 +20,50 @@ namespace atelier::objects {
 
 // "s3://bucket/key": the key may be empty, and is kept byte for byte.
 struct Location {
-  std::string bucket;
-  std::string key;
+  std::string bucket{};
+  std::string key{};
   [[nodiscard]] std::string uri() const { return "s3://" + bucket + "/" + key; }
 };
 Result<Location> parse_s3_uri(std::string_view uri);
 
 struct ObjectInfo {
-  std::string key;
+  std::string key{};
   std::uint64_t size = 0;
-  std::string etag;  // without quotes
+  std::string etag{};  // without quotes
   Time last_modified{};
-  std::string content_type;                     // empty in listings
-  std::map<std::string, std::string> metadata;  // x-amz-meta-*, names lower-case; empty in listings
+  std::string content_type{};  // empty in listings
+  std::map<std::string, std::string>
+      metadata{};  // x-amz-meta-*, names lower-case; empty in listings
 };
 
 struct Range {
   std::uint64_t first = 0;
-  std::optional<std::uint64_t> last;  // inclusive
+  std::optional<std::uint64_t> last{};  // inclusive
 };
 
 struct GetOptions {
-  std::optional<Range> range;
-  std::string if_match;  // an ETag; another one is kFailedPrecondition
+  std::optional<Range> range{};
+  std::string if_match{};  // an ETag; another one is kFailedPrecondition
 };
 
 struct PutOptions {
-  std::string content_type;
-  std::map<std::string, std::string> metadata;
+  std::string content_type{};
+  std::map<std::string, std::string> metadata{};
   bool if_none_match = false;  // kFailedPrecondition when the key exists
 };
 
 struct ListOptions {
-  std::string prefix;
-  std::string delimiter;
-  std::string start_after;
-  std::string continuation_token;
+  std::string prefix{};
+  std::string delimiter{};
+  std::string start_after{};
+  std::string continuation_token{};
   unsigned max_keys = 1000;
 };
 
 struct ListPage {
-  std::vector<ObjectInfo> objects;
-  std::vector<std::string> common_prefixes;
-  std::string next_token;  // empty on the last page
+  std::vector<ObjectInfo> objects{};
+  std::vector<std::string> common_prefixes{};
+  std::string next_token{};  // empty on the last page
 };
 
 // Receives the bytes of a body in order.
@@ -71,17 +72,17 @@ using Sink = std::function<Result<void>(std::span<const std::byte>)>;
 using Progress = std::function<void(std::uint64_t done, std::uint64_t total)>;
 
 struct Download {
-  std::string key;
-  std::uint64_t size = 0;      // as listed
-  std::string etag;            // as listed: another one on the way is kAborted
-  std::filesystem::path path;  // appears whole, by rename
+  std::string key{};
+  std::uint64_t size = 0;        // as listed
+  std::string etag{};            // as listed: another one on the way is kAborted
+  std::filesystem::path path{};  // appears whole, by rename
 };
 
 struct Upload {
-  std::string key;
-  std::filesystem::path path;  // or bytes, when the path is empty
-  std::string bytes;
-  PutOptions options;
+  std::string key{};
+  std::filesystem::path path{};  // or bytes, when the path is empty
+  std::string bytes{};
+  PutOptions options{};
 };
 
 // Safe from many threads. Every call retries what may be retried, with jitter, and checks every

@@ -10,10 +10,10 @@
 namespace atelier::objects {
 
 struct S3Endpoint {
-  std::string url;  // "http://127.0.0.1:7480"
+  std::string url{};  // "http://127.0.0.1:7480"
   std::string region = "us-west-2";
-  http::Credentials credentials;
-  std::string ca_file;
+  http::Credentials credentials{};
+  std::string ca_file{};
 };
 
 struct S3ClientOptions {

@@ -91,7 +91,12 @@ void S3Transport::correct_clock(const http::Headers& headers) {
 
 Result<http::ClientResponse> S3Transport::send_once(const S3Call& call) {
   Result<http::ClientResponse> reply = client_.send(TRY(make_request(call)));
-  if (!reply) return reply.error().within(call.what());
+  if (!reply) {
+    Error error = reply.error().within(call.what());
+    // The POSTs of S3 that this client makes may be made twice, whatever became of the first.
+    if (call.method == "POST" && error.code == Code::kUnavailable) error.retry = Retry::kYes;
+    return error;
+  }
   if (reply->status >= 200 && reply->status < 300) return reply;
   Error error = reply_error(*reply, call.what());
   if (reply_code(reply->body) == "RequestTimeTooSkewed") correct_clock(reply->headers);
