@@ -34,10 +34,12 @@ void append_pretty(std::string& out, const json::value& value, std::size_t inden
 
 }  // namespace
 
-Result<json::value> parse_json(std::string_view text, std::size_t max_depth) {
+Result<json::value> parse_json(std::string_view text, std::size_t max_depth,
+                               const json::storage_ptr& storage) {
   json::parse_options options;
   options.max_depth = max_depth;
   json::stream_parser parser{{}, options};
+  parser.reset(storage);
   json::error_code failure;
   const std::size_t used = parser.write_some(text.data(), text.size(), failure);
   if (!failure && used == text.size()) parser.finish(failure);

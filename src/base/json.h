@@ -17,8 +17,10 @@ namespace atelier {
 
 namespace json = boost::json;
 
-// Parses one document of at most `max_depth` levels. The error says where it broke.
-Result<json::value> parse_json(std::string_view text, std::size_t max_depth = 64);
+// Parses one document of at most `max_depth` levels. The error says where it broke. `storage` (a
+// monotonic_resource, say) must outlive the value.
+Result<json::value> parse_json(std::string_view text, std::size_t max_depth = 64,
+                               const json::storage_ptr& storage = {});
 
 Result<json::value> read_json_file(const std::filesystem::path& path,
                                    std::size_t max_bytes = std::size_t{64} << 20);
