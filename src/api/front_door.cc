@@ -140,7 +140,7 @@ class ServiceExchange : public http::Exchange {
       return ApiError{400, "SerializationException",
                       "Content-Type must be application/x-amz-json-1.1"};
     }
-    const Result<json::value> input = parse_json(body_.empty() ? "{}" : body_, kMaxDepth);
+    const Result<json::value> input = parse_json(body_.empty() ? "{}" : body_, kMaxDepth, &memory_);
     if (!input) return ApiError{400, "SerializationException", input.error().message};
     return carry_out(*std::get<const Operation*>(found), *input, caller);
   }
@@ -168,15 +168,15 @@ class ServiceExchange : public http::Exchange {
 
   Outcome carry_out(const Operation& called, const json::value& input,
                     const http::Verified& caller) {
-    json::value known = json::object{};
+    json::value known(json::object_kind, &memory_);
     if (called.input != nullptr) {
       if (auto error = validate(input, *called.input)) return *error;
-      known = project(input, *called.input);
+      known = project(input, *called.input, &memory_);
     }
     const Handler handler = find_handler(route_.service->signing_name, called.name);
     ATELIER_CHECK(handler != nullptr, "operations.txt serves what operations.cc does not have");
     called_ = &called;
-    return handler({parts_, caller.principal, called, known,
+    return handler({parts_, caller.principal, called, known, &memory_,
                     head_.headers.find("amz-sdk-invocation-id").value_or("")});
   }
 
@@ -219,6 +219,8 @@ class ServiceExchange : public http::Exchange {
     return response;
   }
 
+  // What is parsed and answered here; freed at once with the exchange.
+  json::monotonic_resource memory_{8192};
   const Parts& parts_;
   http::RequestHead head_;
   Route route_;

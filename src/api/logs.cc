@@ -146,16 +146,19 @@ Outcome get_log_events(const Call& call) {
     if (page.error().code == Code::kInvalidArgument) return invalid_parameter(page.error().message);
     return from_error(page.error());
   }
-  json::array events;
+  json::object out(call.storage);
+  json::array& events = out.emplace("events", json::array_kind).first->value().get_array();
   events.reserve(page->events.size());
   for (const agent::LogEvent& event : page->events) {
     const std::int64_t time = to_epoch_milliseconds(event.time);
-    events.push_back(
-        json::object{{"timestamp", time}, {"message", event.message}, {"ingestionTime", time}});
+    json::object& row = events.emplace_back(json::object_kind).get_object();
+    row.emplace("timestamp", time);
+    row.emplace("message", event.message);
+    row.emplace("ingestionTime", time);
   }
-  return json::object{{"events", std::move(events)},
-                      {"nextForwardToken", page->next_forward_token},
-                      {"nextBackwardToken", page->next_backward_token}};
+  out.emplace("nextForwardToken", page->next_forward_token);
+  out.emplace("nextBackwardToken", page->next_backward_token);
+  return out;
 }
 
 }  // namespace atelier::api

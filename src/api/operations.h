@@ -17,6 +17,7 @@ struct Call {
   const http::Principal& caller;
   const Operation& operation;
   const json::value& input;        // an object
+  json::storage_ptr storage;       // of the request: lives until the reply is sent
   std::string_view invocation_id;  // amz-sdk-invocation-id: the same for a client's retries
 };
 

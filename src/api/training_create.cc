@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 #include "api/training.h"
 
@@ -141,11 +142,14 @@ void check_channels(const json::value& request, Findings& found) {
 
 void check_resources(const json::value& request, Findings& found) {
   const json::value& resources = member(request, "ResourceConfig");
-  if (has_any(resources, "InstanceGroups")) {
-    found.unserved.emplace_back(
-        "ResourceConfig.InstanceGroups: a job runs on one instance; give InstanceType and "
-        "InstanceCount 1");
-    return;
+  for (const std::string_view choice : {"InstanceGroups", "InstancePreferences"}) {
+    if (has_any(resources, choice)) {
+      found.unserved.push_back(
+          fmt::format("ResourceConfig.{}: a job runs on one instance of one type; give "
+                      "InstanceType and InstanceCount 1",
+                      choice));
+      return;
+    }
   }
   for (const std::string_view name : {"InstanceType", "InstanceCount"}) {
     if (member(resources, name).is_null()) {
@@ -226,32 +230,115 @@ void check_outputs(const json::value& request, Findings& found) {
   }
 }
 
-struct Note {
-  std::string_view parent, name;  // parent empty: of the request itself
-  std::string_view text;
+// Members that the job acts on, that SDKs send without meaning anything by them, or that jobs/
+// warns about itself (spot, the output's key, rules, retries). A path leads through lists without a
+// number.
+constexpr std::string_view kActedOn[] = {
+    "AlgorithmSpecification.ContainerArguments",
+    "AlgorithmSpecification.ContainerEntrypoint",
+    "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
+    "AlgorithmSpecification.MetricDefinitions",
+    "AlgorithmSpecification.TrainingImage",
+    "AlgorithmSpecification.TrainingInputMode",
+    "DebugHookConfig.HookParameters",
+    "DebugHookConfig.LocalPath",
+    "DebugHookConfig.S3OutputPath",
+    "DebugRuleConfigurations",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+    "EnableNetworkIsolation",
+    "Environment",
+    "HyperParameters",
+    "InputDataConfig.ChannelName",
+    "InputDataConfig.CompressionType",
+    "InputDataConfig.ContentType",
+    "InputDataConfig.DataSource.S3DataSource.S3DataDistributionType",
+    "InputDataConfig.DataSource.S3DataSource.S3DataType",
+    "InputDataConfig.DataSource.S3DataSource.S3Uri",
+    "InputDataConfig.InputMode",
+    "InputDataConfig.RecordWrapperType",
+    "OutputDataConfig.CompressionType",
+    "OutputDataConfig.KmsKeyId",
+    "OutputDataConfig.S3OutputPath",
+    "ProfilerConfig.DisableProfiler",
+    "ProfilerConfig.S3OutputPath",
+    "ProfilerRuleConfigurations",
+    "ResourceConfig.InstanceCount",
+    "ResourceConfig.InstanceType",
+    "ResourceConfig.VolumeSizeInGB",
+    "RetryStrategy",
+    "RoleArn",
+    "StoppingCondition.MaxRuntimeInSeconds",
+    "StoppingCondition.MaxWaitTimeInSeconds",
+    "Tags",
+    "TrainingJobName",
 };
 
-// Kept and shown, without an effect. What jobs/ warns about itself (spot, retries, rules, the
-// output's key) is in the job's warnings already.
-constexpr Note kNotes[] = {
-    {"", "VpcConfig", "VpcConfig has no effect: the job uses this machine's network"},
-    {"ResourceConfig", "VolumeKmsKeyId",
-     "ResourceConfig.VolumeKmsKeyId has no effect: the disk is this machine's"},
-    {"ResourceConfig", "KeepAlivePeriodInSeconds",
-     "KeepAlivePeriodInSeconds has no effect: there is no instance to keep warm"},
-    {"ResourceConfig", "TrainingPlanArn",
-     "TrainingPlanArn has no effect: capacity is not reserved"},
-    {"ResourceConfig", "InstancePlacementConfig",
-     "InstancePlacementConfig has no effect: there is one machine"},
-    {"StoppingCondition", "MaxPendingTimeInSeconds",
-     "MaxPendingTimeInSeconds has no effect: a job waits for the machine as long as it takes"},
-    {"AlgorithmSpecification", "TrainingImageConfig",
-     "TrainingImageConfig has no effect: no registry is asked for the image"},
-    {"DebugHookConfig", "CollectionConfigurations",
-     "DebugHookConfig.CollectionConfigurations: tensors are not uploaded"},
-    {"", "ExperimentConfig", "ExperimentConfig has no effect: there is no experiment tracker"},
-    {"", "SessionChainingConfig", "SessionChainingConfig has no effect: there are no session tags"},
+// Structures whose members are judged one by one.
+constexpr std::string_view kOpened[] = {
+    "AlgorithmSpecification",
+    "DebugHookConfig",
+    "InputDataConfig",
+    "InputDataConfig.DataSource",
+    "InputDataConfig.DataSource.S3DataSource",
+    "OutputDataConfig",
+    "ProfilerConfig",
+    "ResourceConfig",
+    "StoppingCondition",
 };
+
+// Why a member that is kept and shown has no effect, where that can be said better than in general.
+constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
+    {"AlgorithmSpecification.TrainingImageConfig", "no registry is asked for the image"},
+    {"DebugHookConfig.CollectionConfigurations", "tensors are not uploaded yet"},
+    {"ExperimentConfig", "there is no experiment tracker"},
+    {"InputDataConfig.ShuffleConfig", "copied files have no order"},
+    {"ProfilerConfig.ProfilingIntervalInMilliseconds", "jobs are not profiled yet"},
+    {"ProfilerConfig.ProfilingParameters", "jobs are not profiled yet"},
+    {"ResourceConfig.KeepAlivePeriodInSeconds", "there is no instance to keep warm"},
+    {"ResourceConfig.TrainingPlanArn", "capacity is not reserved"},
+    {"ResourceConfig.VolumeKmsKeyId", "the disk is this machine's"},
+    {"StoppingCondition.MaxPendingTimeInSeconds",
+     "a job waits for the machine as long as it takes"},
+    {"VpcConfig", "the job uses this machine's network"},
+};
+
+bool contains(std::span<const std::string_view> paths, std::string_view path) {
+  return std::ranges::find(paths, path) != paths.end();
+}
+
+// False, 0 members, no text: such a value asks for nothing.
+bool asks_for_nothing(const json::value& value) {
+  if (value.is_object()) {
+    return std::ranges::all_of(value.get_object(),
+                               [](const auto& field) { return asks_for_nothing(field.value()); });
+  }
+  if (value.is_array()) return value.get_array().empty();
+  return value.is_null() || value == false || value == "";
+}
+
+void add_notes(const json::value& object, const std::string& path,
+               std::vector<std::string>& notes) {
+  for (const auto& [name, value] : object.get_object()) {
+    const std::string inside = path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+    if (asks_for_nothing(value) || contains(kActedOn, inside)) continue;
+    if (contains(kOpened, inside) && value.is_object()) {
+      add_notes(value, inside, notes);
+      continue;
+    }
+    if (contains(kOpened, inside) && value.is_array()) {
+      for (const json::value& element : value.get_array()) add_notes(element, inside, notes);
+      continue;
+    }
+    const auto* reason =
+        std::ranges::find(kReasons, inside, [](const auto& row) { return row.first; });
+    std::string note =
+        fmt::format("{} has no effect: {}", inside,
+                    reason != std::end(kReasons) ? reason->second
+                                                 : "this version of Atelier does not act on it");
+    if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
+  }
+}
 
 }  // namespace
 
@@ -276,18 +363,7 @@ std::optional<ApiError> check_training_request(const json::value& request) {
 
 std::vector<std::string> training_request_notes(const json::value& request) {
   std::vector<std::string> notes;
-  for (const Note& note : kNotes) {
-    const json::value& parent = note.parent.empty() ? request : member(request, note.parent);
-    const json::value& value = member(parent, note.name);
-    const bool empty_text = value.is_string() && value.get_string().empty();
-    if (has_any(parent, note.name) && !empty_text) notes.emplace_back(note.text);
-  }
-  for (const auto& [parent, flag] : {std::pair("RemoteDebugConfig", "EnableRemoteDebug"),
-                                     std::pair("InfraCheckConfig", "EnableInfraCheck")}) {
-    if (find_bool(member(request, parent), flag).value_or(false)) {
-      notes.push_back(fmt::format("{}.{} has no effect here", parent, flag));
-    }
-  }
+  add_notes(request, "", notes);
   return notes;
 }
 

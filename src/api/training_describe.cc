@@ -61,17 +61,18 @@ void add_times(json::object& out, const jobs::TrainingJob& job, Time now) {
 }
 
 // The notes go where SDK users look while they wait: into the first status message.
-json::array transitions_of(const jobs::TrainingJob& job, const json::value& request) {
+json::array transitions_of(const jobs::TrainingJob& job, const json::value& request,
+                           const json::storage_ptr& storage) {
   std::vector<std::string> notes = training_request_notes(request);
   notes.insert(notes.end(), job.warnings.begin(), job.warnings.end());
-  json::array out;
+  json::array out(storage);
   out.reserve(job.transitions.size());
   for (const jobs::Transition& transition : job.transitions) {
     std::string message = transition.message;
     if (out.empty() && !notes.empty()) {
       message += fmt::format(" (note: {})", fmt::join(notes, "; "));
     }
-    json::object& row = out.emplace_back(json::object{}).get_object();
+    json::object& row = out.emplace_back(json::object_kind).get_object();
     row.emplace("Status", transition.status);
     row.emplace("StartTime", to_epoch_seconds(transition.start));
     if (transition.end) row.emplace("EndTime", to_epoch_seconds(*transition.end));
@@ -80,11 +81,11 @@ json::array transitions_of(const jobs::TrainingJob& job, const json::value& requ
   return out;
 }
 
-json::array metrics_of(const jobs::TrainingJob& job) {
-  json::array out;
+json::array metrics_of(const jobs::TrainingJob& job, const json::storage_ptr& storage) {
+  json::array out(storage);
   for (const jobs::FinalMetric& metric : job.final_metrics) {
     if (out.size() == kFinalMetrics) break;
-    json::object& row = out.emplace_back(json::object{}).get_object();
+    json::object& row = out.emplace_back(json::object_kind).get_object();
     row.emplace("MetricName", metric.name);
     // JSON has no NaN: such a metric shows its name and time only.
     if (std::isfinite(metric.value)) row.emplace("Value", metric.value);
@@ -107,11 +108,12 @@ Outcome describe_training_job(const Call& call) {
     return found.error().code == Code::kNotFound ? job_not_found(name) : from_error(found.error());
   }
   const jobs::TrainingJob& job = *found;
-  const Result<json::value> request = parse_json(job.request_json);
+  const Result<json::value> request = parse_json(job.request_json, 64, call.storage);
   if (!request) return from_error(request.error().within("the stored request of " + name));
 
-  json::value reply = project(*request, *call.operation.output);
+  json::value reply = project(*request, *call.operation.output, call.storage);
   json::object& out = reply.get_object();
+  out.reserve(call.operation.output->members.size());
   out["TrainingJobName"] = job.name;
   out["TrainingJobArn"] = job.arn;
   out["TrainingJobStatus"] = job.status;
@@ -121,8 +123,8 @@ Outcome describe_training_job(const Call& call) {
   }
   complete_request(out, job);
   add_times(out, job, call.parts.clock.now());
-  out["SecondaryStatusTransitions"] = transitions_of(job, *request);
-  if (json::array metrics = metrics_of(job); !metrics.empty()) {
+  out["SecondaryStatusTransitions"] = transitions_of(job, *request, call.storage);
+  if (json::array metrics = metrics_of(job, call.storage); !metrics.empty()) {
     out["FinalMetricDataList"] = std::move(metrics);
   }
   return std::move(out);

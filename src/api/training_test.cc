@@ -246,9 +246,21 @@ TEST_F(TrainingTest, MembersWithoutAnEffectAreNoted) {
   request["RemoteDebugConfig"] = {{"EnableRemoteDebug", true}};
   request["InfraCheckConfig"] = {{"EnableInfraCheck", false}};
   request["ExperimentConfig"] = {{"ExperimentName", "x"}};
+  EXPECT_THAT(
+      training_request_notes(request),
+      ElementsAre("RemoteDebugConfig has no effect: this version of Atelier does not act on it",
+                  "ExperimentConfig has no effect: there is no experiment tracker"));
+}
+
+TEST_F(TrainingTest, AMemberOfTomorrowsModelIsNotedToo) {
+  json::object request = training_request();
+  request["ResourceConfig"].as_object()["Hypothetical"] = 7;
+  channel(request)["ShuffleConfig"] = {{"Seed", 3}};
   EXPECT_THAT(training_request_notes(request),
-              ElementsAre("ExperimentConfig has no effect: there is no experiment tracker",
-                          "RemoteDebugConfig.EnableRemoteDebug has no effect here"));
+              ElementsAre("ResourceConfig.Hypothetical has no effect: this version of Atelier does "
+                          "not act on it",
+                          "InputDataConfig.ShuffleConfig has no effect: copied files have no "
+                          "order"));
 }
 
 TEST_F(TrainingTest, AFailureReasonIsCutToTheModelsLimitAndIsValidText) {

@@ -274,28 +274,38 @@ class Validator {
   std::vector<std::string> spelled_out_;
 };
 
-json::value project_container(const json::value& value, const Shape& shape) {
-  if (shape.kind == Kind::kList) {
-    json::array out;
-    out.reserve(value.get_array().size());
-    for (const json::value& element : value.get_array()) {
-      if (has_type(element, shape.element->kind)) out.push_back(project(element, *shape.element));
+json::value project_list(const json::array& list, const Shape& shape,
+                         const json::storage_ptr& storage) {
+  json::array out(storage);
+  out.reserve(list.size());
+  for (const json::value& element : list) {
+    if (has_type(element, shape.element->kind)) {
+      out.push_back(project(element, *shape.element, storage));
     }
-    return out;
   }
-  json::object out;
-  const json::object& object = value.get_object();
-  if (shape.kind == Kind::kMap) {
-    for (const auto& [key, element] : object) {
-      if (has_type(element, shape.element->kind))
-        out.emplace(key, project(element, *shape.element));
+  return out;
+}
+
+json::value project_map(const json::object& map, const Shape& shape,
+                        const json::storage_ptr& storage) {
+  json::object out(storage);
+  out.reserve(map.size());
+  for (const auto& [key, element] : map) {
+    if (has_type(element, shape.element->kind)) {
+      out.emplace(key, project(element, *shape.element, storage));
     }
-    return out;
   }
+  return out;
+}
+
+json::value project_structure(const json::object& object, const Shape& shape,
+                              const json::storage_ptr& storage) {
+  json::object out(storage);
+  out.reserve(std::min(object.size(), shape.members.size()));
   for (const Member& member : shape.members) {
     const json::value* inside = object.if_contains(member.name);
     if (inside != nullptr && has_type(*inside, member.shape->kind)) {
-      out.emplace(member.name, project(*inside, *member.shape));
+      out.emplace(member.name, project(*inside, *member.shape, storage));
     }
   }
   return out;
@@ -309,18 +319,21 @@ std::optional<ApiError> validate(const json::value& input, const Shape& shape) {
   return std::move(validator).error();
 }
 
-json::value project(const json::value& value, const Shape& shape) {
-  if (!has_type(value, shape.kind)) return nullptr;
+json::value project(const json::value& value, const Shape& shape,
+                    const json::storage_ptr& storage) {
+  if (!has_type(value, shape.kind)) return json::value(storage);
   switch (shape.kind) {
-    case Kind::kStructure:
     case Kind::kList:
+      return project_list(value.get_array(), shape, storage);
     case Kind::kMap:
-      return project_container(value, shape);
+      return project_map(value.get_object(), shape, storage);
+    case Kind::kStructure:
+      return project_structure(value.get_object(), shape, storage);
     case Kind::kInteger:
     case Kind::kLong:
-      return *integer_of(value, shape.kind);
+      return json::value(*integer_of(value, shape.kind), storage);
     default:
-      return value;
+      return json::value(value, storage);
   }
 }
 

@@ -20,6 +20,7 @@ std::optional<ApiError> validate(const json::value& input, const Shape& shape);
 
 // The part of `value` that `shape` has, without nulls, integers as integers. A value whose type is
 // not the shape's is left out, so what comes back always fits the shape (but for its limits).
-json::value project(const json::value& value, const Shape& shape);
+json::value project(const json::value& value, const Shape& shape,
+                    const json::storage_ptr& storage = {});
 
 }  // namespace atelier::api
