@@ -71,13 +71,13 @@ def errors_of(shape, value, path=""):
             raise WrongType(path)
         out_of_bounds(len(value))
         for number, element in enumerate(value, 1):
-            errors += errors_of(shape.member, element, f"{path}.{number}.member")
+            errors += element_errors(shape.member, element, f"{path}.{number}.member")
     elif kind == "map":
         if not isinstance(value, dict):
             raise WrongType(path)
         out_of_bounds(len(value))
         for key, element in value.items():
-            errors += errors_of(shape.key, key, path) + errors_of(shape.value, element, f"{path}.{key}.member")
+            errors += errors_of(shape.key, key, path) + element_errors(shape.value, element, f"{path}.{key}.member")
     elif kind in ("string", "blob"):
         if not isinstance(value, str):
             raise WrongType(path)
@@ -97,6 +97,11 @@ def errors_of(shape, value, path=""):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise WrongType(path)
     return errors
+
+
+def element_errors(shape, value, path):
+    """Of an element of a list or a map, where null is not the same as absent."""
+    return [path] if value is None else errors_of(shape, value, path)
 
 
 def shape_pattern(shape):
