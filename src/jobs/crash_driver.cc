@@ -25,8 +25,10 @@ Result<void> drive(const std::string& folder, const std::string& agent, std::uin
     testing::TestJob job;
     job.name = fmt::format("job-{}-{}", seed, i);
     job.work_ms = static_cast<int>(die(1, 60));
-    const std::uint64_t outcome = die(2, 10);
-    job.outcome = outcome == 0 ? "die" : outcome == 1 ? "failed" : "completed";
+    static constexpr const char* kOutcomes[] = {
+        "completed", "completed", "completed", "completed",     "completed",
+        "completed", "failed",    "die",       "die-uploading", "die-starting"};
+    job.outcome = kOutcomes[die(2, std::size(kOutcomes))];
     if (i < 5) {  // more would only make the queue long
       TRY(service->create(testing::request_for(job), job.name));
       TRY(write_all(STDOUT_FILENO, fmt::format("created {} {}\n", job.name, job.outcome)));

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "agent/journal.h"
 #include "agent/spec.h"
 #include "base/log.h"
 #include "jobs/metrics.h"
@@ -28,18 +29,28 @@ std::string last_words(const fs::path& folder) {
   return fmt::format(" Its own log ends with: {}", end);
 }
 
-std::string describe_loss(const TrainingJob& job, const fs::path& folder) {
+std::string describe_loss(const TrainingJob& job, const fs::path& folder,
+                          const std::string& last_error) {
+  const std::string error = last_error.empty() ? "" : " The last start: " + last_error + ".";
   return fmt::format(
-      "the agent of the job ended without saying why (killed, or the machine was "
-      "restarted). The last known state is {} ({}) since {}.{}",
-      job.secondary_status, job.transitions.back().message,
-      format_iso8601(job.transitions.back().start), last_words(folder));
+      "{} agents were started and none brought the job to its end. Its last known "
+      "state is {} ({}) since {}.{}{}",
+      kMaxLaunches, job.secondary_status, job.transitions.back().message,
+      format_iso8601(job.transitions.back().start), error, last_words(folder));
 }
 
-// An agent that lives, or has ever reported, must not get a second one beside or after it.
-Result<bool> has_run(const fs::path& folder) {
+// Errors of the request, as against those of a disk that may have room again.
+bool is_final(const Error& error) {
+  return error.retry == Retry::kNo && error.code != Code::kIo &&
+         error.code != Code::kResourceExhausted;
+}
+
+// Whether a job has an agent, or needs none any more. An agent that takes over from a killed one
+// finishes what that one had begun, and never runs the program again (agent/job_run.h).
+Result<bool> is_attended(const fs::path& folder) {
   if (agent::agent_alive(folder)) return true;
-  return !TRY(agent::read_journal(folder)).empty();
+  const auto events = TRY(agent::read_journal(folder));
+  return !events.empty() && agent::is_last_event(events.back().kind);
 }
 
 }  // namespace
@@ -277,27 +288,25 @@ Result<void> Engine::launch(const std::string& name) {
   const TrainingJob job = TRY(store_.load(name));
   if (job.terminal() || !job.admitted) return {};
   const fs::path folder = folder_of(name);
-  if (!TRY(has_run(folder))) {
-    Launches& launches = launches_[name];
-    if (++launches.count > kMaxLaunches) {
-      return give_up(name, fmt::format("{} agents were started and none came to its first report. "
-                                       "{}{}",
-                                       kMaxLaunches, launches.last_error, last_words(folder)));
-    }
-    const Result<void> written = write_spec(job);
-    if (!written && written.error().retry == Retry::kNo && written.error().code != Code::kIo &&
-        written.error().code != Code::kResourceExhausted) {
-      return give_up(name, "the job cannot be started: " + written.error().message);
-    }
-    if (!written) return written.error();
-    TRY(watch_.add(name, folder));
-    const Result<void> launched = agent::launch_agent(options_.agent_program, folder);
-    if (!launched && !TRY(has_run(folder))) {
-      launches.last_error = launched.error().message;
-      return launched.error().within("start of the agent");
-    }
-  } else if (!watch_.watches(name)) {
-    TRY(watch_.add(name, folder));
+  if (TRY(is_attended(folder))) {
+    if (!watch_.watches(name)) TRY(watch_.add(name, folder));
+    return take_in(name);
+  }
+  Launches& launches = launches_[name];
+  if (launches.count == kMaxLaunches) {
+    return give_up(name, describe_loss(job, folder, launches.last_error));
+  }
+  ++launches.count;
+  const Result<void> written = write_spec(job);
+  if (!written && is_final(written.error())) {
+    return give_up(name, "the job cannot be started: " + written.error().message);
+  }
+  if (!written) return written.error();
+  TRY(watch_.add(name, folder));
+  const Result<void> launched = agent::launch_agent(options_.agent_program, folder);
+  if (!launched && !TRY(is_attended(folder))) {
+    launches.last_error = launched.error().message;
+    return launched.error().within("start of the agent");
   }
   return take_in(name);
 }
@@ -334,9 +343,7 @@ Result<void> Engine::look_at(const std::string& name) {
   const bool alive = agent::agent_alive(folder);
   TRY(take_in(name));
   const TrainingJob job = TRY(store_.load(name));
-  if (alive || job.terminal()) return {};
-  if (job.journal_sequence > 0) return give_up(name, describe_loss(job, folder));
-  queue_effects(name, effects_due(job));  // nothing of it has run: its agent is due, again
+  if (!alive && !job.terminal()) queue_effects(name, effects_due(job));  // an agent is due, again
   return {};
 }
 

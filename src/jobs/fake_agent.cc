@@ -2,16 +2,20 @@
 // does no work. What it is to do stands in the job's hyperparameters:
 //
 //   work_ms   how long the program "runs" (a stop cuts it short); default 0
-//   outcome   completed (default) | failed | die (SIGKILL while it trains) | die-early (SIGKILL
-//             before the first report)
+//   outcome   completed (default) | failed, or where SIGKILL hits it: die-early (before the first
+//             report, each time), die-starting (after it, each time), die (while it trains),
+//             die-uploading (the first time that it uploads)
 //
-// Each run adds a byte to the file `starts` of its folder: a job that ran twice has two.
+// Each run of the "program" adds a byte to the file `starts` of its folder: a job that ran twice
+// has two. Like the real one, an agent that takes over from a killed one finishes an upload, and
+// fails a job whose program was running.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <string>
 
 #include "agent/journal.h"
@@ -52,18 +56,16 @@ Result<void> count_this_run(const fs::path& folder) {
   return write_all(starts.get(), "x");
 }
 
-Result<void> run(const fs::path& folder) {
-  const UniqueFd lock = TRY(lock_file(folder / "agent.lock"));
-  const agent::AgentSpec spec = TRY(agent::parse_agent_spec(TRY(read_file(folder / "spec.json"))));
-  agent::Journal journal = TRY(agent::Journal::open(folder, system_clock()));
-  if (!journal.events().empty()) return {};  // an agent before this one has run the job
-  const std::string outcome = hyperparameter(spec, "outcome", "completed");
-  if (outcome == "die-early") raise(SIGKILL);
+Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::string& outcome) {
+  const bool again = journal.find("uploading") != nullptr;
+  if (!again) TRY(journal.append("uploading", ""));
+  if (outcome == "die-uploading" && !again) raise(SIGKILL);
+  return journal.append(fs::exists(folder / "stop") ? "stopped" : "completed", "");
+}
 
-  TRY(journal.append("started", "", R"({"limits":"none: a test"})"));
+// The part of the program: a log, metrics, and time that passes.
+Result<bool> work(const fs::path& folder, const agent::AgentSpec& spec) {
   TRY(count_this_run(folder));
-  TRY(journal.append("downloading", ""));
-  TRY(journal.append("training", ""));
   TRY(make_folders(folder / "logs"));
   agent::LogWriter log = TRY(agent::LogWriter::open(folder / "logs" / "algo-1.log"));
   log.append(system_clock().now(), "hello from " + spec.job_name);
@@ -72,14 +74,37 @@ Result<void> run(const fs::path& folder) {
                          "{\"t\":1796022000000,\"n\":\"acc\",\"v\":0.5}\n"
                          "{\"t\":1796022001000,\"n\":\"acc\",\"v\":0.75}\n"));
   const bool stopped = TRY(stopped_within(folder, std::stoi(hyperparameter(spec, "work_ms", "0"))));
-  if (outcome == "die") raise(SIGKILL);
   log.append(system_clock().now(), "bye");
   TRY(log.flush());
+  return stopped;
+}
+
+Result<void> run(const fs::path& folder) {
+  const UniqueFd lock = TRY(lock_file(folder / "agent.lock"));
+  if (getenv("ATELIER_AGENT_READY_FD") != nullptr) {
+    const UniqueFd ready{std::atoi(getenv("ATELIER_AGENT_READY_FD"))};
+    TRY(write_all(ready.get(), "1"));
+  }
+  const agent::AgentSpec spec = TRY(agent::parse_agent_spec(TRY(read_file(folder / "spec.json"))));
+  const std::string outcome = hyperparameter(spec, "outcome", "completed");
+  if (outcome == "die-early") raise(SIGKILL);
+  agent::Journal journal = TRY(agent::Journal::open(folder, system_clock()));
+  const auto& events = journal.events();
+  if (!events.empty() && agent::is_last_event(events.back().kind)) return {};
+  if (journal.find("uploading") != nullptr) return finish(journal, folder, outcome);
+  if (journal.find("training") != nullptr) {
+    return journal.append("failed", "InternalServerError: the agent was killed");
+  }
+  TRY(journal.append("started", "", R"({"limits":"none: a test"})"));
+  if (outcome == "die-starting") raise(SIGKILL);
+  TRY(journal.append("downloading", ""));
+  TRY(journal.append("training", ""));
+  const bool stopped = TRY(work(folder, spec));
+  if (outcome == "die") raise(SIGKILL);
   if (outcome == "failed" && !stopped) {
     return journal.append("failed", "AlgorithmError: as told, exit code: 1");
   }
-  TRY(journal.append("uploading", ""));
-  return journal.append(stopped ? "stopped" : "completed", "");
+  return finish(journal, folder, outcome);
 }
 
 }  // namespace

@@ -125,15 +125,26 @@ Result<void> plan_channels(const json::value& request, Plan& plan) {
 }
 
 // What SageMaker's image-classification algorithm reports under these names; the lines are those
-// that atelier-vision and the original print.
-std::vector<agent::MetricDefinition> image_classification_metrics() {
-  const std::string number = "([0-9.eE+-]+|nan|inf)";
-  return {{"train:accuracy", "Train-accuracy=" + number},
-          {"validation:accuracy", "Validation-accuracy=" + number},
-          {"train:loss", "Train-loss=" + number},
-          {"validation:loss", "Validation-loss=" + number},
-          {"train:top_k_accuracy", "Train-top_k_accuracy_[0-9]+=" + number},
-          {"validation:top_k_accuracy", "Validation-top_k_accuracy_[0-9]+=" + number}};
+// that atelier-vision and the original print. Only of channels that are there: a definition that
+// never matches is warned about.
+std::vector<agent::MetricDefinition> image_classification_metrics(
+    const std::vector<agent::ChannelSpec>& channels) {
+  const std::string number = "=([0-9.eE+-]+)";
+  std::vector<agent::MetricDefinition> metrics = {{"train:accuracy", "Train-accuracy" + number},
+                                                  {"train:loss", "Train-loss" + number}};
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(channels, name, &agent::ChannelSpec::name) != channels.end();
+  };
+  if (has("validation")) {
+    metrics.push_back({"validation:accuracy", "Validation-accuracy" + number});
+    metrics.push_back({"validation:top_k_accuracy", "Validation-top_k_accuracy_[0-9]+" + number});
+    metrics.push_back({"validation:loss", "Validation-loss" + number});
+  }
+  if (has("test")) {
+    metrics.push_back({"test:accuracy", "Test-accuracy" + number});
+    metrics.push_back({"test:top_k_accuracy", "Test-top_k_accuracy_[0-9]+" + number});
+  }
+  return metrics;
 }
 
 Result<void> plan_algorithm(const json::value& request, const PlanContext& context, Plan& plan) {
@@ -155,7 +166,7 @@ Result<void> plan_algorithm(const json::value& request, const PlanContext& conte
     }
   }
   if (plan.spec.runtime.kind == compute::RuntimeKind::kBuiltIn) {
-    for (agent::MetricDefinition& definition : image_classification_metrics()) {
+    for (agent::MetricDefinition& definition : image_classification_metrics(plan.spec.channels)) {
       // A user's own definition of the name is the one that counts.
       if (std::ranges::find(metrics, definition.name, &agent::MetricDefinition::name) ==
           metrics.end()) {
@@ -271,9 +282,9 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   spec.region = context.region;
   spec.log_stream =
       fmt::format("{}/algo-1-{}", spec.job_name, to_epoch_milliseconds(created) / 1000);
+  TRY(plan_channels(request, plan));
   TRY(plan_algorithm(request, context, plan));
   TRY(plan_resources(request, context, plan));
-  TRY(plan_channels(request, plan));
   TRY(plan_stopping(request, plan));
   TRY(plan_output(request, plan));
   spec.hyperparameters = TRY(text_map(request, "HyperParameters"));

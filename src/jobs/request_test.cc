@@ -83,14 +83,19 @@ TEST_F(RequestTest, UncompressedOutputIsAFolder) {
 TEST_F(RequestTest, TheBuiltInAlgorithmBringsItsMetricsAndTheUsersCountFirst) {
   json::object object = request();
   object["AlgorithmSpecification"].get_object()["MetricDefinitions"] =
-      json::array{{{"Name", "validation:accuracy"}, {"Regex", "mine=(.*)"}}};
+      json::array{{{"Name", "train:accuracy"}, {"Regex", "mine=(.*)"}}};
   const auto metrics = plan(object)->spec.metrics;
   std::vector<std::string> names;
   for (const auto& metric : metrics) names.push_back(metric.name);
-  EXPECT_THAT(names, Contains("train:accuracy"));
-  EXPECT_THAT(names, Contains("validation:top_k_accuracy"));
-  EXPECT_EQ(std::count(names.begin(), names.end(), "validation:accuracy"), 1);
+  EXPECT_THAT(names, ElementsAre("train:accuracy", "train:loss"));
   EXPECT_EQ(metrics[0].regex, "mine=(.*)");
+
+  json::object validation = object["InputDataConfig"].get_array()[0].get_object();
+  validation["ChannelName"] = "validation";
+  object["InputDataConfig"].get_array().push_back(validation);
+  names.clear();
+  for (const auto& metric : plan(object)->spec.metrics) names.push_back(metric.name);
+  EXPECT_THAT(names, Contains("validation:top_k_accuracy"));
 }
 
 TEST_F(RequestTest, AnInstanceLargerThanTheHostIsCutWithWarnings) {

@@ -166,22 +166,34 @@ TEST_F(ServiceTest, AFailedJobSaysWhatTheAgentSays) {
   EXPECT_EQ(job.failure_reason, "AlgorithmError: as told, exit code: 1");
 }
 
-TEST_F(ServiceTest, AKilledAgentIsNoticedAndReportedWithWhatIsKnown) {
+TEST_F(ServiceTest, AKilledAgentIsNoticedAndItsProgramIsNotRunAgain) {
   open_and_run();
   create({.name = "a", .outcome = "die"});
   const TrainingJob job = wait_for_end(*service_, "a");
   EXPECT_EQ(job.status, "Failed");
-  EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: the agent of the job ended"));
-  EXPECT_THAT(job.failure_reason, HasSubstr("The last known state is Training"));
-  EXPECT_EQ(starts("a"), "x") << "it is not started again: its program had run";
+  EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: the agent was killed"));
+  EXPECT_EQ(starts("a"), "x");
 }
 
-TEST_F(ServiceTest, AnAgentThatNeverReportsIsTriedAFewTimesOnly) {
+TEST_F(ServiceTest, AnAgentThatIsKilledWhileItUploadsIsReplacedByOneThatFinishes) {
   open_and_run();
-  create({.name = "a", .outcome = "die-early"});
-  const TrainingJob job = wait_for_end(*service_, "a");
-  EXPECT_EQ(job.status, "Failed");
-  EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: 3 agents were started"));
+  create({.name = "a", .outcome = "die-uploading"});
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
+  EXPECT_EQ(starts("a"), "x");
+}
+
+TEST_F(ServiceTest, AgentsThatKeepDyingAreGivenUpWithWhatIsKnown) {
+  open_and_run();
+  create({.name = "early", .outcome = "die-early"});
+  create({.name = "starting", .outcome = "die-starting"});
+  for (const char* name : {"early", "starting"}) {
+    const TrainingJob job = wait_for_end(*service_, name);
+    EXPECT_EQ(job.status, "Failed");
+    EXPECT_THAT(job.failure_reason, HasSubstr("InternalServerError: 3 agents were started"));
+    EXPECT_EQ(starts(name), "");
+  }
+  EXPECT_THAT(service_->describe("starting")->failure_reason,
+              HasSubstr("Its last known state is Starting (Preparing the instances"));
 }
 
 TEST_F(ServiceTest, AMissingAgentProgramIsNamed) {

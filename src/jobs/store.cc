@@ -241,27 +241,42 @@ struct Sql {
   }
 };
 
-Sql listing(const ListQuery& query, const std::optional<Position>& after, std::size_t limit) {
+// A part of a listing that an index gives in its order. SQLite does not use an index for
+// "(status, id) < (?, ?)" beyond the first column, so the rows after a position are asked for in
+// two parts: those that share its key, and those past it.
+enum class Part { kAll, kSameKey, kPastKey };
+
+Sql listing(const ListQuery& query, Part part, const Position& after, std::size_t limit) {
   Sql sql{fmt::format("SELECT {} FROM jobs", kColumns), {}};
   const auto at = [](const std::optional<Time>& time) { return to_epoch_milliseconds(*time); };
+  const char* column = sort_column(query.sort_by);
+  const char* direction = query.ascending ? "ASC" : "DESC";
+  const char past = query.ascending ? '>' : '<';
+  if (part != Part::kAll) {
+    const bool by_time = query.sort_by == ListQuery::SortBy::kCreationTime;
+    const Value key = by_time ? Value{std::int64_t{std::strtoll(after.key.c_str(), nullptr, 10)}}
+                              : Value{std::string_view{after.key}};
+    sql.where(fmt::format("{} {} ?", column, part == Part::kSameKey ? '=' : past), key);
+    if (part == Part::kSameKey) sql.where(fmt::format("id {} ?", past), after.id);
+  }
   if (!query.name_contains.empty()) sql.where("instr(name, ?) > 0", query.name_contains);
   if (!query.status_equals.empty()) sql.where("status = ?", query.status_equals);
   if (query.created_after) sql.where("created > ?", at(query.created_after));
   if (query.created_before) sql.where("created < ?", at(query.created_before));
   if (query.modified_after) sql.where("modified > ?", at(query.modified_after));
   if (query.modified_before) sql.where("modified < ?", at(query.modified_before));
-  const char* column = sort_column(query.sort_by);
-  if (after) {
-    const bool by_time = query.sort_by == ListQuery::SortBy::kCreationTime;
-    const Value key =
-        by_time ? Value{static_cast<std::int64_t>(std::strtoll(after->key.c_str(), nullptr, 10))}
-                : Value{std::string_view{after->key}};
-    sql.where(fmt::format("({}, id) {} (?, ?)", column, query.ascending ? '>' : '<'), key);
-    sql.values.emplace_back(after->id);
-  }
-  const char* direction = query.ascending ? "ASC" : "DESC";
-  sql.text += fmt::format(" ORDER BY {0} {1}, id {1} LIMIT {2}", column, direction, limit);
+  sql.text += fmt::format(" ORDER BY {0} {1}, id {1} LIMIT ?", column, direction);
+  sql.values.emplace_back(static_cast<std::int64_t>(limit));
   return sql;
+}
+
+// Appends up to `limit` rows of the part.
+Result<void> read_part(Database& database, const ListQuery& query, Part part, const Position& after,
+                       std::size_t limit, std::vector<Row>& found) {
+  const Sql sql = listing(query, part, after, limit);
+  Rows rows = TRY(database.query(sql.text, sql.values));
+  while (TRY(rows.step())) found.push_back(read_row(rows));
+  return {};
 }
 
 }  // namespace
@@ -430,23 +445,26 @@ Result<std::vector<TrainingJob>> Store::load_active() {
 }
 
 Result<JobPage> Store::list(const ListQuery& query) {
-  std::optional<Position> after;
+  Position after;
   if (!query.next_token.empty()) after = TRY(parse_token(query));
   const std::size_t limit = std::clamp<std::size_t>(query.max_results, 1, 1000);
-  const Sql sql = listing(query, after, limit + 1);  // one more says whether there is a next page
   State::Reader reader = TRY(State::Reader::borrow(*state_));
-  Rows rows = TRY((*reader).query(sql.text, sql.values));
-  JobPage page;
-  std::int64_t last_id = 0;
-  while (TRY(rows.step())) {
-    if (page.jobs.size() == limit) {
-      page.next_token = make_token(query, {sort_key(query.sort_by, page.jobs.back()), last_id});
-      break;
+  std::vector<Row> found;  // one more than the page: it says whether there is a next one
+  if (query.next_token.empty()) {
+    TRY(read_part(*reader, query, Part::kAll, after, limit + 1, found));
+  } else {
+    TRY(read_part(*reader, query, Part::kSameKey, after, limit + 1, found));
+    if (found.size() <= limit) {
+      TRY(read_part(*reader, query, Part::kPastKey, after, limit + 1 - found.size(), found));
     }
-    Row row = read_row(rows);
-    last_id = row.id;
-    page.jobs.push_back(std::move(row.job));
   }
+  JobPage page;
+  if (found.size() > limit) {
+    found.pop_back();
+    page.next_token =
+        make_token(query, {sort_key(query.sort_by, found.back().job), found.back().id});
+  }
+  for (Row& row : found) page.jobs.push_back(std::move(row.job));
   return page;
 }
 

@@ -47,8 +47,10 @@ void fail(TrainingJob& job, std::string reason, Time at) {
 
 void warn(TrainingJob& job, std::string message, Time at) {
   job.modified = at;
+  message = clipped(std::move(message), kMaxReasonBytes);
+  if (std::ranges::find(job.warnings, message) != job.warnings.end()) return;  // said already
   if (job.warnings.size() < kMaxWarnings) {
-    job.warnings.push_back(clipped(std::move(message), kMaxReasonBytes));
+    job.warnings.push_back(std::move(message));
   } else if (job.warnings.size() == kMaxWarnings) {
     job.warnings.push_back(
         fmt::format("More than {} warnings: the rest is left out.", kMaxWarnings));

@@ -185,7 +185,11 @@ TEST(TrainingJob, WarningsAndLimitsAreKeptAndBounded) {
   EXPECT_EQ(job.secondary_status, "Training");
   ASSERT_EQ(job.warnings.size(), 2u);
   EXPECT_NE(job.warnings[1].find("later-kind"), std::string::npos);
-  for (std::uint64_t n = 6; n < 300; ++n) job = after(job, {event(n, "warning", 7, "w")});
+  job = after(job, {event(6, "warning", 7, "slow disk")});
+  EXPECT_EQ(job.warnings.size(), 2u) << "what was said is not said again";
+  for (std::uint64_t n = 7; n < 300; ++n) {
+    job = after(job, {event(n, "warning", 7, std::to_string(n))});
+  }
   EXPECT_EQ(job.warnings.size(), 101u);
   EXPECT_EQ(job.journal_sequence, 299u);
 }
