@@ -1,0 +1,58 @@
+# The half with tensors. libtorch is looked for in CMAKE_PREFIX_PATH, then in the project's Python environment
+# (ATELIER_PYTHON_ENV), then where the distribution puts it. Only its headers and three libraries are used, not
+# its CMake files, which ask for compilers and packages that inference and training on a processor do not need.
+set(ATELIER_PYTHON_ENV ${PROJECT_SOURCE_DIR}/.venv CACHE PATH "Python environment that may hold torch")
+file(GLOB environment_torch ${ATELIER_PYTHON_ENV}/lib/python3*/site-packages/torch)
+find_path(ATELIER_TORCH_INCLUDE torch/csrc/autograd/custom_function.h
+  HINTS ${environment_torch} PATH_SUFFIXES include torch/include)
+if(NOT ATELIER_TORCH_INCLUDE)
+  message(FATAL_ERROR "libtorch was not found: install libtorch-dev, put torch into ${ATELIER_PYTHON_ENV}, give "
+    "-DCMAKE_PREFIX_PATH=/path/to/libtorch, or build without it: -DATELIER_VISION=OFF")
+endif()
+get_filename_component(torch_root ${ATELIER_TORCH_INCLUDE} DIRECTORY)
+foreach(library torch torch_cpu c10)
+  find_library(ATELIER_TORCH_LIBRARY_${library} ${library} HINTS ${torch_root}/lib NO_CMAKE_PATH REQUIRED)
+endforeach()
+
+set(torch_api ${ATELIER_TORCH_INCLUDE}/torch/csrc/api/include)
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+  if(EXISTS ${ATELIER_TORCH_INCLUDE}/${header})
+    file(STRINGS ${ATELIER_TORCH_INCLUDE}/${header} version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+    break()
+  endif()
+endforeach()
+string(REGEX MATCH "MAJOR ([0-9]+)" _ "${version_lines}")
+set(torch_major ${CMAKE_MATCH_1})
+string(REGEX MATCH "MINOR ([0-9]+)" _ "${version_lines}")
+math(EXPR torch_number "${torch_major} * 10000 + ${CMAKE_MATCH_1} * 100")
+message(STATUS "libtorch ${torch_major}.${CMAKE_MATCH_1}: ${torch_root}")
+
+find_package(LibArchive REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(OpenMP REQUIRED)
+
+add_library(atelier_torch INTERFACE)
+target_include_directories(atelier_torch SYSTEM INTERFACE ${ATELIER_TORCH_INCLUDE} ${torch_api})
+target_compile_definitions(atelier_torch INTERFACE ATELIER_TORCH_VERSION=${torch_number})
+# at::parallel_for is a template over OpenMP: without the flag it would run on one thread.
+target_link_libraries(atelier_torch INTERFACE OpenMP::OpenMP_CXX ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10}
+  -Wl,--push-state,--no-as-needed ${ATELIER_TORCH_LIBRARY_torch} -Wl,--pop-state)
+
+# What training needs that knows no tensors: kernels, optimisers, settings, metrics.
+atelier_library(training
+  SOURCES evaluation.cc hyperparameters.cc job_folders.cc kernels.cc optimizer.cc report.cc schedule.cc
+          training_data.cc
+  DEPS atelier_base atelier_pixels)
+# Contraction to fused multiply-adds is what the kernels are for; ISO mode turns it off.
+set_source_files_properties(kernels.cc optimizer.cc PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")
+
+atelier_library(vision
+  SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc model_files.cc ops.cc predict_command.cc
+          pretrained.cc train_command.cc
+  DEPS atelier_training
+  PRIVATE_DEPS LibArchive::LibArchive)
+target_link_libraries(atelier_vision PUBLIC atelier_torch)
+target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
+
+add_executable(atelier-vision main.cc)
+target_link_libraries(atelier-vision PRIVATE atelier_vision CLI11::CLI11 atelier_flags)

@@ -1,0 +1,73 @@
+#include "vision/job_folders.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "base/file.h"
+#include "base/json.h"
+
+namespace atelier::vision {
+
+std::optional<std::string> environment(const char* name) {
+  const char* value =
+      std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing here sets variables
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string(value);
+}
+
+std::filesystem::path JobFolders::config(std::string_view file) const {
+  return root / "input" / "config" / file;
+}
+
+std::optional<std::filesystem::path> JobFolders::channel(
+    std::initializer_list<std::string_view> names) const {
+  for (const std::string_view name : names) {
+    const std::filesystem::path path = root / "input" / "data" / name;
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored)) return path;
+  }
+  return std::nullopt;
+}
+
+JobFolders job_folders_from_environment() {
+  return {environment("SAGEMAKER_BASE_DIR").value_or("/opt/ml")};
+}
+
+Result<void> check_job(const JobFolders& folders) {
+  const std::filesystem::path resources = folders.config("resourceconfig.json");
+  if (std::filesystem::exists(resources)) {
+    const json::value config = TRY(read_json_file(resources));
+    const json::array* hosts = find_array(config, "hosts");
+    if (hosts != nullptr && hosts->size() > 1) {
+      return Error{
+          Code::kInvalidArgument,
+          fmt::format("InstanceCount is {}; image classification trains on 1 host", hosts->size())};
+    }
+  }
+  const std::filesystem::path inputs = folders.config("inputdataconfig.json");
+  if (!std::filesystem::exists(inputs)) return {};
+  const json::value config = TRY(read_json_file(inputs));
+  if (!config.is_object()) return {};
+  for (const auto& [name, channel] : config.as_object()) {
+    const std::string mode = find_string(channel, "TrainingInputMode").value_or("File");
+    const std::string wrapper = find_string(channel, "RecordWrapperType").value_or("None");
+    if (mode == "Pipe" || wrapper == "RecordIO") {
+      return Error{
+          Code::kInvalidArgument,
+          fmt::format("channel '{}' has TrainingInputMode '{}' and RecordWrapperType '{}'; it "
+                      "must be File or FastFile, and None, with one folder for each class",
+                      std::string(name), mode, wrapper)};
+    }
+  }
+  return {};
+}
+
+void write_failure(const JobFolders& folders, const Error& error) {
+  const Result<void> folder = make_folders(folders.failure().parent_path());
+  if (!folder) return;
+  ignore_error(create_file_durably(folders.failure(), error.message + "\n"),
+               "the reason is on stderr too, and one that is there came first");
+}
+
+}  // namespace atelier::vision

@@ -1,0 +1,37 @@
+// The folders that a training container sees: /opt/ml, or what SAGEMAKER_BASE_DIR names.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace atelier::vision {
+
+struct JobFolders {
+  std::filesystem::path root;
+
+  [[nodiscard]] std::filesystem::path config(std::string_view file) const;
+  [[nodiscard]] std::filesystem::path model() const { return root / "model"; }
+  [[nodiscard]] std::filesystem::path output_data() const { return root / "output" / "data"; }
+  [[nodiscard]] std::filesystem::path failure() const { return root / "output" / "failure"; }
+  // The folder of the first of `names` that is there as a channel.
+  [[nodiscard]] std::optional<std::filesystem::path> channel(
+      std::initializer_list<std::string_view> names) const;
+};
+
+JobFolders job_folders_from_environment();
+
+// Refuses what this program cannot do: several hosts, Pipe channels, RecordIO.
+Result<void> check_job(const JobFolders& folders);
+
+// Writes the reason of a failure where the platform looks for it; never over one that is there.
+void write_failure(const JobFolders& folders, const Error& error);
+
+// Environment variable, or nothing when it is unset or empty.
+std::optional<std::string> environment(const char* name);
+
+}  // namespace atelier::vision

@@ -1,0 +1,141 @@
+#include "vision/model_files.h"
+
+#include <ATen/ATen.h>
+#include <archive.h>
+#include <archive_entry.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "vision/pretrained.h"
+#include "vision/weights.h"
+
+namespace atelier::vision {
+namespace {
+
+Result<void> save_weights(const std::filesystem::path& path, const Network& network) {
+  std::vector<at::Tensor> contiguous;
+  std::vector<NamedTensor> tensors;
+  for (const NamedValue& value : network.values()) {
+    contiguous.push_back(value.tensor.detach().contiguous());
+    const at::Tensor& tensor = contiguous.back();
+    tensors.push_back({value.name, Dtype::kF32, tensor.sizes().vec(),
+                       std::as_bytes(std::span(tensor.data_ptr<float>(),
+                                               static_cast<std::size_t>(tensor.numel())))});
+  }
+  return write_safetensors(path, tensors, {{"format", "pt"}, {"backbone", network.name()}});
+}
+
+struct FreeArchive {
+  void operator()(archive* a) const { archive_read_free(a); }
+};
+
+constexpr std::int64_t kMaxModelBytes = std::int64_t{8} << 30;
+
+Result<void> unpack_entry(archive* source, archive_entry* entry,
+                          const std::filesystem::path& folder, std::int64_t& room) {
+  const std::filesystem::path name =
+      std::filesystem::path(archive_entry_pathname(entry)).lexically_normal();
+  if (archive_entry_filetype(entry) != AE_IFREG) return {};
+  if (name.has_parent_path() || name.empty() || name == "..") return {};
+  UniqueFd file = TRY(open_file(folder / name, O_WRONLY | O_CREAT | O_TRUNC));
+  std::array<char, 1 << 16> block{};
+  for (;;) {
+    const la_ssize_t got = archive_read_data(source, block.data(), block.size());
+    if (got == 0) return {};
+    if (got < 0) {
+      return Error{Code::kDataLoss,
+                   fmt::format("'{}': {}", name.string(), archive_error_string(source))};
+    }
+    room -= got;
+    if (room < 0) {
+      return Error{Code::kResourceExhausted,
+                   fmt::format("the archive unpacks to more than {} bytes", kMaxModelBytes)};
+    }
+    TRY(write_all(file.get(), std::string_view(block.data(), static_cast<std::size_t>(got))));
+  }
+}
+
+}  // namespace
+
+Result<void> unpack_model(const std::filesystem::path& archive_path,
+                          const std::filesystem::path& folder) {
+  const std::unique_ptr<archive, FreeArchive> source(archive_read_new());
+  archive_read_support_filter_gzip(source.get());
+  archive_read_support_format_tar(source.get());
+  const auto failed = [&] {
+    return Error{Code::kDataLoss, fmt::format("'{}': {}", archive_path.string(),
+                                              archive_error_string(source.get()))};
+  };
+  if (archive_read_open_filename(source.get(), archive_path.c_str(), 1 << 16) != ARCHIVE_OK) {
+    return failed();
+  }
+  std::int64_t room = kMaxModelBytes;
+  archive_entry* entry = nullptr;
+  for (;;) {
+    const int status = archive_read_next_header(source.get(), &entry);
+    if (status == ARCHIVE_EOF) return {};
+    if (status != ARCHIVE_OK) return failed();
+    TRY(unpack_entry(source.get(), entry, folder, room));
+  }
+}
+
+Result<void> save_model(const std::filesystem::path& folder, const Model& model,
+                        const json::object& card) {
+  TRY(make_folders(folder));
+  json::array classes;
+  for (const std::string& name : model.classes) classes.emplace_back(name);
+  json::object preprocess = preprocess_to_json(model.preprocess);
+  json::array views{"as_is"};
+  if (model.flip_average) views.emplace_back("mirrored");
+  preprocess["views"] = std::move(views);
+  TRY(save_weights(folder / "model.safetensors", model.network));
+  TRY(write_file_durably(folder / "classes.json",
+                         pretty_json(json::object{{"classes", std::move(classes)}}) + "\n"));
+  TRY(write_file_durably(folder / "preprocess.json", pretty_json(preprocess) + "\n"));
+  return write_file_durably(folder / "model_card.json", pretty_json(card) + "\n");
+}
+
+Result<Model> load_model(const std::filesystem::path& path, const std::filesystem::path& scratch) {
+  std::filesystem::path folder = path;
+  if (!std::filesystem::is_directory(path)) {
+    if (!std::filesystem::exists(path)) {
+      return Error{Code::kNotFound, fmt::format("there is no model at '{}'", path.string())};
+    }
+    TRY(unpack_model(path, scratch));
+    folder = scratch;
+  }
+  const json::value card = TRY(read_json_file(folder / "model_card.json"));
+  const json::value classes = TRY(read_json_file(folder / "classes.json"));
+  const json::value preprocess = TRY(read_json_file(folder / "preprocess.json"));
+  const std::string backbone = find_string(card, "backbone").value_or("");
+  const json::array* names = find_array(classes, "classes");
+  if (names == nullptr) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("'{}' names no classes", (folder / "classes.json").string())};
+  }
+  Model model;
+  for (const json::value& name : *names) {
+    if (!name.is_string()) return Error{Code::kInvalidArgument, "a class name is no string"};
+    model.classes.emplace_back(name.as_string());
+  }
+  model.network = TRY(make_network(backbone, static_cast<std::int64_t>(model.classes.size()), 0));
+  const WeightsReport report = TRY(load_weights(model.network, folder / "model.safetensors"));
+  if (!report.classifier_loaded) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("the classifier of '{}' does not have {} classes", path.string(),
+                             model.classes.size())};
+  }
+  model.preprocess = TRY(preprocess_from_json(preprocess));
+  if (const json::array* views = find_array(preprocess, "views")) {
+    model.flip_average = views->size() > 1;
+  }
+  return model;
+}
+
+}  // namespace atelier::vision

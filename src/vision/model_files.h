@@ -1,0 +1,37 @@
+// The trained model as files, as they lie in model.tar.gz:
+//   model.safetensors   weights
+//   classes.json        {"classes": ["ankle-boot", ...]} in the order of the outputs
+//   preprocess.json     from a picture to the network's input, and the views that are averaged
+//   model_card.json     what it was made from, with what, and how good it is
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "vision/backbone.h"
+#include "vision/preprocess.h"
+
+namespace atelier::vision {
+
+struct Model {
+  Network network;
+  std::vector<std::string> classes;
+  Preprocess preprocess;
+  bool flip_average = false;
+};
+
+// Each file appears whole or not at all; model_card.json, written last, marks a complete model.
+Result<void> save_model(const std::filesystem::path& folder, const Model& model,
+                        const boost::json::object& card);
+
+// From a folder, or from a model.tar.gz that is unpacked into `scratch`.
+Result<Model> load_model(const std::filesystem::path& path, const std::filesystem::path& scratch);
+
+// Unpacks a model.tar.gz: plain files at its top only, at most 8 GB.
+Result<void> unpack_model(const std::filesystem::path& archive,
+                          const std::filesystem::path& folder);
+
+}  // namespace atelier::vision

@@ -1,0 +1,389 @@
+#include "vision/train_command.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "vision/head.h"
+#include "vision/host_probe.h"
+#include "vision/model_files.h"
+#include "vision/pretrained.h"
+#include "vision/report.h"
+#include "vision/training_data.h"
+
+namespace atelier::vision {
+namespace {
+
+// A classifier that the whole network will go on training needs a start, not the last word.
+constexpr std::size_t kWarmStartPictures = 10'000;
+constexpr double kSecondsBetweenLines = 3;
+
+// One job from hyperparameters to files; each member function is a phase. One thread.
+class Job {
+ public:
+  explicit Job(const TrainCommand& command) : command_(command), started_(system_clock().now()) {}
+
+  Result<void> run() {
+    TRY(prepare());
+    TRY(make_model());
+    TRY(train_head());
+    if (mode_ != FineTune::kHead && !command_.stopped()) TRY(train_trunk());
+    TRY(test());
+    return save();
+  }
+
+ private:
+  void print(const std::string& line) const { command_.print(line); }
+  void end_phase(const char* name) {
+    const double now = budget_->elapsed();
+    durations_[name] = now - phase_started_;
+    phase_started_ = now;
+  }
+
+  Result<void> prepare() {
+    TRY(check_job(command_.folders));
+    given_ = TRY(read_hyperparameters_file(command_.folders.config("hyperparameters.json")));
+    h_ = TRY(parse_hyperparameters(given_));
+    budget_.emplace(h_.time_budget_seconds,
+                    h_.threads > 0 ? static_cast<int>(h_.threads) : available_processors());
+    data_ = TRY(open_training_data(command_.folders, h_));
+    for (const std::string& line : h_.warnings) print("warning: " + line);
+    for (const std::string& line : data_.warnings) print("warning: " + line);
+    const Split split = data_.split();
+    print(fmt::format("data: classes={} train_pictures={} validation_pictures={} test_pictures={}",
+                      data_.train.classes.size(), split.train.size(), split.validation.size(),
+                      data_.test ? data_.test->samples.size() : 0));
+    end_phase("index");
+    return {};
+  }
+
+  Result<void> make_model() {
+    const int size = h_.image_size ? *h_.image_size : TRY(suitable_image_size(data_.train));
+    model_.classes = data_.train.classes;
+    model_.preprocess = default_preprocess(h_.backbone, size);
+    if (h_.resize) model_.preprocess.resize = *h_.resize;
+    model_.flip_average = h_.flip_average && h_.random_flip;
+    TRY(check_preprocess(model_.preprocess));
+    model_.network =
+        TRY(make_network(h_.backbone, static_cast<std::int64_t>(model_.classes.size()), h_.seed));
+    if (h_.use_pretrained_model) TRY(load_pretrained());
+    end_phase("weights");
+    host_ = TRY(choose_engine({.backbone = h_.backbone,
+                               .image_size = size,
+                               .batch_size = h_.mini_batch_size,
+                               .precision = h_.precision,
+                               .engine = h_.engine,
+                               .threads = h_.threads}));
+    if (h_.precision == Precision::kBfloat16 && host_.engine != Engine::kAtenBf16) {
+      print(
+          "warning: precision_dtype asks for 16 bits; this host is faster in float32, which is "
+          "used");
+    }
+    print(fmt::format("model: backbone={} image_size={} engine={} threads={} torch={} probe={}",
+                      h_.backbone, size, engine_name(host_.engine), host_.threads, torch_version(),
+                      host_.from_cache ? "kept" : "made"));
+    end_phase("probe");
+    return {};
+  }
+
+  Result<void> load_pretrained() {
+    const TempFolder scratch = TRY(TempFolder::create());
+    const WeightsSource source = TRY(find_weights(
+        h_.backbone, h_.pretrained_weights, command_.folders.channel({"model"}), scratch.path()));
+    weights_ = TRY(load_weights(model_.network, source.file, source.sha256));
+    print(fmt::format("weights: file={} loaded={} missing={} unexpected={} mismatched={}",
+                      source.file.filename().string(), weights_->loaded.size(),
+                      weights_->missing.size(), weights_->unexpected.size(),
+                      weights_->mismatched.size()));
+    return {};
+  }
+
+  // Shows where a pass over pictures is, every few seconds; false when the job is to stop.
+  std::function<bool(std::size_t, std::size_t)> reporter(const char* phase) {
+    return [this, phase, begun = budget_->elapsed(), last = budget_->elapsed()](
+               std::size_t done, std::size_t all) mutable {
+      const double now = budget_->elapsed();
+      if (now - last >= kSecondsBetweenLines) {
+        last = now;
+        const double rate = static_cast<double>(done) / (now - begun);
+        print(fmt::format(
+            "progress: phase={} done={}/{} images_per_second={:.0f} eta_seconds={:.0f}", phase,
+            done, all, rate, static_cast<double>(all - done) / std::max(1e-9, rate)));
+      }
+      return !command_.stopped();
+    };
+  }
+
+  // Classes seldom seen weigh more: n / (classes * count of the class).
+  [[nodiscard]] at::Tensor class_weights() const {
+    if (!h_.use_weighted_loss) return {};
+    const auto counts = data_.trained_counts();
+    at::Tensor weights = at::zeros({static_cast<std::int64_t>(counts.size())}, at::kFloat);
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+      if (counts[c] == 0) continue;
+      weights.data_ptr<float>()[c] = static_cast<float>(data_.train_order.size()) /
+                                     static_cast<float>(counts.size() * counts[c]);
+    }
+    return weights;
+  }
+
+  Result<void> train_head() {
+    // A random trunk has no features to speak of, and weights of ours bring their classifier.
+    const bool head_only = h_.fine_tune == FineTune::kHead;
+    if (!head_only && (!weights_ || weights_->classifier_loaded)) {
+      mode_ = h_.fine_tune == FineTune::kAuto ? FineTune::kFull : h_.fine_tune;
+      return {};
+    }
+    std::vector<std::uint32_t> order = data_.train_order;
+    if (!head_only && order.size() > kWarmStartPictures) {
+      const auto shuffled = shuffled_order(order.size(), h_.seed, 0);
+      order.clear();
+      for (std::size_t i = 0; i < kWarmStartPictures; ++i)
+        order.push_back(data_.train_order[shuffled[i]]);
+    }
+    FeatureOptions options;
+    options.engine = host_.engine;
+    options.mirrored_too = head_only && h_.random_flip;
+    options.fail_on_damage = h_.fail_on_corrupt;
+    options.progress = reporter("features");
+    if (const auto cache = environment("ATELIER_FEATURE_CACHE")) {
+      options.cache = *cache;
+      options.content_key = TRY(fingerprint(data_.train, true)) +
+                            (weights_ ? weights_->sha256 : "random") +
+                            json::serialize(preprocess_to_json(model_.preprocess));
+    }
+    const double begun = budget_->elapsed();
+    const std::size_t pictures = order.size();
+    const FeatureSet set = TRY(compute_features(model_.network, data_.train, std::move(order),
+                                                model_.preprocess, options));
+    const double seconds = std::max(1e-3, budget_->elapsed() - begun);
+    forward_rate_ = set.from_cache ? 0 : static_cast<double>(set.labels.size()) / seconds;
+    note_damaged(set.damaged);
+    print(fmt::format("features: pictures={} seconds={:.1f} images_per_second={:.0f} cache={}",
+                      pictures, seconds, static_cast<double>(pictures) / seconds,
+                      set.from_cache ? "hit" : "none"));
+    end_phase("features");
+    HeadOptions head;
+    head.passes = head_only ? std::min<std::int64_t>(h_.epochs, 60) : 10;
+    head.label_smoothing = h_.label_smoothing;
+    head.seed = h_.seed;
+    head.class_weights = class_weights();
+    const double loss = fit_head(model_.network, set, head);
+    print(fmt::format("head: passes={} train_loss={:.4f}", head.passes, loss));
+    end_phase("head");
+    mode_ = choose_mode();
+    if (mode_ == FineTune::kHead) TRY(validate_head(head.passes, loss));
+    return {};
+  }
+
+  // What a budget allows: a full fine-tuning costs about four forward passes a picture, and is
+  // worth it when it sees at least half of the pictures once.
+  [[nodiscard]] FineTune choose_mode() const {
+    if (h_.fine_tune != FineTune::kAuto) return h_.fine_tune;
+    if (!budget_->limited() || forward_rate_ == 0) return FineTune::kFull;
+    const double left = *budget_->seconds() - budget_->elapsed() - reserve();
+    const double passes = left * forward_rate_ / 4 / static_cast<double>(data_.train_order.size());
+    if (passes >= 0.5) return FineTune::kFull;
+    return passes >= 0.1 ? FineTune::kPartial : FineTune::kHead;
+  }
+
+  // Seconds that validation, test and files will take after the last step.
+  [[nodiscard]] double reserve() const {
+    const std::size_t pictures =
+        data_.split().validation.size() + (data_.test ? data_.test->samples.size() : 0);
+    const double views = model_.flip_average ? 2 : 1;
+    return 1 +
+           (forward_rate_ > 0 ? 1.2 * views * static_cast<double>(pictures) / forward_rate_ : 0);
+  }
+
+  [[nodiscard]] EvaluationOptions evaluation_options(const char* phase) {
+    EvaluationOptions options;
+    options.engine = host_.engine;
+    options.flip_average = model_.flip_average;
+    options.k = static_cast<std::size_t>(h_.top_k);
+    options.fail_on_damage = h_.fail_on_corrupt;
+    options.progress = [report = reporter(phase)](std::size_t done, std::size_t all) mutable {
+      report(done, all);
+    };
+    return options;
+  }
+
+  Result<void> validate_head(std::int64_t passes, double loss) {
+    const Split split = data_.split();
+    validation_ = TRY(evaluate(model_.network, *split.validation_folder, split.validation,
+                               model_.preprocess, evaluation_options("validation")));
+    print(fmt::format("Epoch[{}] Train-loss={:.6f}", passes, loss));
+    print(fmt::format("train-loss: {:.6f}", loss));
+    for (const std::string& line : validation_lines(passes, validation_.evaluation)) print(line);
+    end_phase("validation");
+    return {};
+  }
+
+  Result<void> train_trunk() {
+    const Split split = data_.split();
+    FineTunePlan plan;
+    plan.h = h_;
+    plan.frozen_units = mode_ == FineTune::kPartial ? model_.network.partial_boundary() : 0;
+    plan.engine = host_.engine;
+    plan.preprocess = model_.preprocess;
+    plan.flip_average = model_.flip_average;
+    plan.class_weights = class_weights();
+    plan.budget = &*budget_;
+    // Validation keeps back what its last round took; the first is guessed with the rest.
+    plan.reserve_seconds = reserve();
+    plan.stopped = command_.stopped;
+    plan.print = command_.print;
+    print(fmt::format("fine-tune: mode={} optimizer={} learning_rate={} batch={}",
+                      fine_tune_name(mode_), optimizer_name(h_.optimizer.kind), h_.learning_rate,
+                      h_.mini_batch_size));
+    tuned_ = TRY(fine_tune(model_.network, split, plan));
+    validation_ = std::move(tuned_->best);
+    for (const auto& [path, reason] : tuned_->damaged) damaged_[path] = reason;
+    end_phase("fine-tune");
+    return {};
+  }
+
+  Result<void> test() {
+    if (!data_.test || command_.stopped()) return {};
+    std::vector<std::uint32_t> order(data_.test->samples.size());
+    for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+    test_ = TRY(evaluate(model_.network, *data_.test, std::move(order), model_.preprocess,
+                         evaluation_options("test")));
+    print(fmt::format("Test-accuracy={:.6f}", test_->evaluation.top_1));
+    print(
+        fmt::format("Test-top_k_accuracy_{}={:.6f}", test_->evaluation.k, test_->evaluation.top_k));
+    end_phase("test");
+    return {};
+  }
+
+  void note_damaged(const std::vector<DamagedPicture>& damaged) {
+    for (const DamagedPicture& picture : damaged) damaged_[picture.path] = picture.reason.message;
+  }
+
+  Result<void> save() {
+    print_summary();
+    if (validation_.evaluation.count > 0) {
+      std::vector<NamedEvaluation> parts;
+      if (test_) parts.push_back({"test", &*data_.test, &*test_});
+      parts.push_back({"validation", data_.split().validation_folder, &validation_});
+      TRY(write_reports(command_.folders.output_data(), parts, model_.classes));
+    }
+    TRY(save_model(command_.folders.model(), model_, card()));
+    print(fmt::format("model: {}", command_.folders.model().string()));
+    return {};
+  }
+
+  void print_summary() const {
+    std::size_t shown = 0;
+    for (const auto& [path, reason] : damaged_) {
+      if (++shown > 20) break;
+      print(fmt::format("damaged: {}: {}", path, reason));
+    }
+    const std::size_t damaged =
+        damaged_.size() + validation_.damaged.size() + (test_ ? test_->damaged.size() : 0);
+    const Evaluation& e = test_ ? test_->evaluation : validation_.evaluation;
+    for (const Confusion& c : e.count > 0 ? most_confused(e, 5) : std::vector<Confusion>{}) {
+      print(fmt::format("confused: {} taken for {}: {}", model_.classes[c.truth],
+                        model_.classes[c.prediction], c.count));
+    }
+    print(fmt::format("done: stopped={} damaged={} seconds={:.1f} processor_seconds={:.1f}",
+                      command_.stopped(), damaged, budget_->elapsed(), process_seconds()));
+  }
+
+  [[nodiscard]] json::object training_card() const {
+    json::object training{{"fine_tune", fine_tune_name(mode_)}, {"stopped", command_.stopped()}};
+    json::object durations;
+    for (const auto& [phase, seconds] : durations_) durations[phase] = seconds;
+    training["seconds"] = std::move(durations);
+    training["processor_seconds"] = process_seconds();
+    if (!tuned_) return training;
+    json::array epochs;
+    for (const EpochRecord& r : tuned_->epochs) {
+      epochs.push_back({{"epoch", r.epoch},
+                        {"seconds", r.seconds},
+                        {"train_loss", r.train_loss},
+                        {"train_accuracy", r.train_accuracy},
+                        {"validation_accuracy", r.validation_accuracy},
+                        {"validation_top_k_accuracy", r.validation_top_k},
+                        {"validation_loss", r.validation_loss}});
+    }
+    training["epochs"] = std::move(epochs);
+    training["best_epoch"] = tuned_->best_epoch;
+    training["pictures"] = tuned_->pictures;
+    training["images_per_second"] = tuned_->images_per_second;
+    training["images_per_processor_second"] = tuned_->images_per_processor_second;
+    training["out_of_time"] = tuned_->out_of_time;
+    return training;
+  }
+
+  [[nodiscard]] json::object card() const {
+    json::object given;
+    for (const auto& [name, value] : given_) given[name] = value;
+    json::object damaged;
+    for (const auto& [path, reason] : damaged_) damaged[path] = reason;
+    json::object evaluations;
+    if (validation_.evaluation.count > 0) {
+      evaluations["validation"] = evaluation_to_json(validation_.evaluation, model_.classes);
+    }
+    if (test_) evaluations["test"] = evaluation_to_json(test_->evaluation, model_.classes);
+    json::object card{
+        {"format", 1},
+        {"backbone", model_.network.name()},
+        {"created", format_iso8601(system_clock().now())},
+        {"started", format_iso8601(started_)},
+        {"hyperparameters", std::move(given)},
+        {"learning_rate", h_.learning_rate},
+        {"seed", h_.seed},
+        {"data",
+         {{"fingerprint", data_.fingerprint},
+          {"fingerprint_of", data_.fingerprint_of_contents ? "contents" : "paths and sizes"},
+          {"train_pictures", data_.train_order.size()},
+          {"validation_pictures", data_.split().validation.size()},
+          {"damaged", std::move(damaged)}}},
+        {"evaluation", std::move(evaluations)},
+        {"training", training_card()},
+        {"host", host_choice_to_json(host_)},
+        {"processor", processor_name()},
+        {"torch", torch_version()}};
+    if (weights_) card["weights"] = weights_report_to_json(*weights_);
+    return card;
+  }
+
+  const TrainCommand& command_;
+  Time started_;
+  std::map<std::string, std::string> given_;
+  Hyperparameters h_;
+  std::optional<Budget> budget_;
+  TrainingData data_;
+  Model model_;
+  std::optional<WeightsReport> weights_;
+  HostChoice host_;
+  FineTune mode_ = FineTune::kHead;
+  double forward_rate_ = 0;  // pictures a second
+  double phase_started_ = 0;
+  std::map<std::string, double> durations_;
+  std::map<std::string, std::string> damaged_;
+  std::optional<FineTuneResult> tuned_;
+  EvaluationRun validation_;
+  std::optional<EvaluationRun> test_;
+};
+
+}  // namespace
+
+Result<void> run_training(const TrainCommand& command) {
+  try {
+    return Job(command).run();
+  } catch (const c10::Error& error) {
+    return Error{Code::kInternal, fmt::format("libtorch: {}", error.what_without_backtrace())};
+  } catch (const std::exception& error) {
+    return Error{Code::kInternal, error.what()};
+  }
+}
+
+}  // namespace atelier::vision
