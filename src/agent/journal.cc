@@ -46,7 +46,7 @@ std::string to_json_line(const JournalEvent& event) {
   json::object object{{"sequence", event.sequence},
                       {"time", to_epoch_milliseconds(event.time)},
                       {"kind", event.kind},
-                      {"message", event.message}};
+                      {"message", valid_utf8(event.message)}};
   if (!event.detail_json.empty()) {
     const Result<json::value> detail = parse_json(event.detail_json);
     if (detail) object["detail"] = *detail;
@@ -73,6 +73,39 @@ Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_
   events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(
                                                     std::min<std::uint64_t>(after, events.size())));
   return events;
+}
+
+std::string valid_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t at) {
+      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
+    };
+    const unsigned first = byte(i);
+    std::size_t length = first < 0x80                     ? 1
+                         : first >= 0xC2 && first <= 0xDF ? 2
+                         : first >= 0xE0 && first <= 0xEF ? 3
+                         : first >= 0xF0 && first <= 0xF4 ? 4
+                                                          : 0;
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xC0U) != 0x80U) length = 0;
+    }
+    // Overlong forms, surrogates and what lies beyond U+10FFFF.
+    const unsigned second = byte(i + 1);
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) {
+      length = 0;
+    }
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    } else {
+      out.append(text.substr(i, length));
+      i += length;
+    }
+  }
+  return out;
 }
 
 bool is_last_event(std::string_view kind) {

@@ -40,6 +40,10 @@ struct ParsedJournal {
 };
 ParsedJournal parse_journal(std::string_view text);
 
+// `text` with what is not UTF-8 replaced by U+FFFD: programs print and write any bytes, and JSON
+// holds text only.
+std::string valid_utf8(std::string_view text);
+
 // completed, failed, stopped and max-runtime end a job.
 bool is_last_event(std::string_view kind);
 

@@ -43,6 +43,14 @@ TEST_F(JournalTest, ATornLastLineIsDroppedAndTheNextEventTakesItsNumber) {
   EXPECT_EQ(journal.find("completed"), nullptr);
 }
 
+TEST_F(JournalTest, BytesThatAreNoTextDoNotBreakTheJournal) {
+  open().append("failed", "caf\xc3\xa9 \xff\xe2\x82 \xed\xa0\x80 end").value();
+  const auto events = read_journal(folder_.path()).value();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(events[0].message.substr(0, 9), "caf\xc3\xa9 \xEF\xBF\xBD");
+  EXPECT_EQ(events[0].message.substr(events[0].message.size() - 3), "end");
+}
+
 TEST_F(JournalTest, ReadingStopsAtALineOutOfSequence) {
   const std::string first = to_json_line({1, Time{}, "started", "", ""});
   const std::string third = to_json_line({3, Time{}, "training", "", ""});

@@ -143,6 +143,7 @@ json::object runtime_to_json(const compute::Runtime& runtime) {
           {"name", runtime.name},
           {"program", list_to_json(runtime.program)},
           {"framework_module", runtime.framework_module},
+          {"framework_version", runtime.framework_version},
           {"folders", list_to_json(runtime.folders)},
           {"note", runtime.note}};
 }
@@ -155,6 +156,7 @@ void read_runtime(Reader& reader, compute::Runtime& runtime) {
   reader.text("name", runtime.name);
   reader.list("program", runtime.program);
   reader.text("framework_module", runtime.framework_module);
+  reader.text("framework_version", runtime.framework_version);
   reader.list("folders", runtime.folders);
   reader.text("note", runtime.note);
 }

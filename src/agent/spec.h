@@ -33,7 +33,7 @@ struct ChannelSpec {
   std::string s3_data_type = "S3Prefix";
   std::string distribution = "FullyReplicated";
   std::string input_mode = "File";
-  std::string content_type;  // empty: absent
+  std::string content_type{};  // empty: absent
   std::string record_wrapper = "None";
   std::string compression = "None";
 };

@@ -147,6 +147,7 @@ Result<Runtime> script_runtime(const RuntimeTable& table, const Family& family, 
   runtime.name = std::string{family.repository};
   runtime.program = {table.python};
   runtime.framework_module = std::string{family.module};
+  runtime.framework_version = installed.value_or("");
   runtime.folders = interpreter_folders(table.python);
   runtime.note = note_for(family, image.tag, table.python, installed);
   return runtime;

@@ -20,6 +20,7 @@ struct Runtime {
   std::string name;                  // "pytorch-training", "image-classification"
   std::vector<std::string> program;  // kBuiltIn: argv; kScript: the Python interpreter
   std::string framework_module;      // kScript: "sagemaker_pytorch_container.training:main"
+  std::string framework_version;     // of the installed framework; empty when there is none
   // Files and folders outside of the system's that the program needs, seen read-only at their path.
   std::vector<std::string> folders;
   std::string note;  // said on the job when the match is not exact ("asked 1.6.0, runs 1.13.1")

@@ -35,6 +35,7 @@ TEST_F(RuntimesTest, APyTorchImageOfAnyRegionRunsScripts) {
   EXPECT_EQ(runtime.program, std::vector<std::string>{table_.python});
   EXPECT_EQ(runtime.framework_module, "sagemaker_pytorch_container.training:main");
   EXPECT_EQ(runtime.folders, std::vector<std::string>{prefix_.string()});
+  EXPECT_EQ(runtime.framework_version, "2.1.0");
   EXPECT_EQ(runtime.note, "");
 }
 

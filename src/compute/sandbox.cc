@@ -326,6 +326,12 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   Pipe failure = TRY(make_pipe());
   launch.failure_fd = failure.write.get();
 
+  state->limits = state->cgroup.words() +
+                  (plan.root ? fmt::format("; unprivileged user {} of the host", plan.identity.uid)
+                             : std::string{"; your own user, confined by namespaces only"}) +
+                  (spec.network_isolation ? "; no network" : "; the host's network");
+  if (spec.before_start) TRY(spec.before_start(state->limits));
+
   bool inside = false;
   state->pid = fork_into(state->cgroup.clone_fd(), inside);
   if (state->pid < 0) return error_from_errno("fork", errno);
@@ -339,10 +345,6 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   state->pidfd = UniqueFd{static_cast<int>(syscall(SYS_pidfd_open, state->pid, 0))};
   if (!state->pidfd) return error_from_errno("pidfd_open", errno);
   state->status = std::move(status.read);
-  state->limits = state->cgroup.words() +
-                  (plan.root ? fmt::format("; unprivileged user {} of the host", plan.identity.uid)
-                             : std::string{"; your own user, confined by namespaces only"}) +
-                  (spec.network_isolation ? "; no network" : "; the host's network");
   return Sandbox{std::move(state)};
 }
 

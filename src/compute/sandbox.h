@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,8 @@ struct SandboxSpec {
   double vcpus = 0;  // 0: no limit
   double memory_gib = 0;
   int output_fd = -1;  // stdout and stderr of the program
+  // Called with the limits in words once they are known, before anything runs; its error ends it.
+  std::function<Result<void>(const std::string& limits)> before_start;
 };
 
 struct SandboxExit {

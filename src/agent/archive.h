@@ -1,0 +1,41 @@
+// Folders of /opt/ml as archives: model and output are packed, source code is unpacked.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "agent/ml_tree.h"
+#include "base/result.h"
+
+namespace atelier::agent {
+
+// One thing below a folder; `name` is relative to that folder, and sorted before its children.
+struct TreeEntry {
+  enum class Kind { kFolder, kFile, kLink };
+  Kind kind = Kind::kFile;
+  std::string name;
+  std::string target;  // of a link
+  std::uint64_t size = 0;
+  std::uint32_t mode = 0644;
+  std::int64_t modified = 0;  // seconds since 1970
+};
+
+// Everything below `folder` of the tree in a fixed order. Links are named, never followed; FIFOs,
+// sockets and devices are left out.
+Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& folder);
+
+// Packs `folder` of the tree, its contents at the root, as a .tar.gz to `fd`.
+Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd);
+
+struct UnpackLimits {
+  std::uint64_t max_bytes = std::uint64_t{8} << 30;
+  std::size_t max_entries = 200'000;
+};
+// Unpacks the archive (.tar, compressed or not) in `fd` to `folder` of the tree. Entries that would
+// leave it, hard links, devices, and archives beyond the limits are kInvalidArgument.
+Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
+                            const UnpackLimits& limits = {});
+
+}  // namespace atelier::agent

@@ -1,0 +1,76 @@
+#include "agent/delivery.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "agent/archive.h"
+#include "base/file.h"
+
+namespace atelier::agent {
+namespace {
+
+constexpr std::size_t kBatchFiles = 1000;
+
+// A file of the tree, reachable by a path for as long as the descriptor is open: the object store
+// opens paths, and a path into the program's tree could lead anywhere.
+std::filesystem::path path_of(const UniqueFd& fd) {
+  return "/proc/self/fd/" + std::to_string(fd.get());
+}
+
+}  // namespace
+
+Result<objects::Location> Delivery::place(const std::string& name) const {
+  objects::Location location = TRY(objects::parse_s3_uri(spec_.output_s3_uri));
+  if (!location.key.empty() && location.key.back() != '/') location.key += '/';
+  location.key += spec_.job_name + "/output/" + name;
+  return location;
+}
+
+Result<void> Delivery::model() {
+  return spec_.compress_output ? archive("model", "model.tar.gz") : files("model", "model/");
+}
+
+Result<void> Delivery::output() {
+  if (TRY(list_tree(tree_, "output/data")).empty()) return {};
+  return spec_.compress_output ? archive("output/data", "output.tar.gz")
+                               : files("output/data", "data/");
+}
+
+Result<void> Delivery::archive(const std::string& folder, const std::string& name) {
+  const objects::Location location = TRY(place(name));
+  const std::filesystem::path path = scratch_ / name;
+  {
+    const UniqueFd fd = TRY(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
+    Result<void> packed = pack_folder(tree_, folder, fd.get());
+    if (!packed) return packed.error().within("pack /opt/ml/" + folder);
+  }
+  objects::PutOptions options;
+  options.content_type = "application/x-tar";
+  const Result<objects::ObjectInfo> put =
+      store_.put_file(location.bucket, location.key, path, options, {});
+  unlink(path.c_str());
+  if (!put) return put.error().within("upload of /opt/ml/" + folder + " to " + location.uri());
+  return {};
+}
+
+Result<void> Delivery::files(const std::string& folder, const std::string& name) {
+  const objects::Location location = TRY(place(name));
+  const std::vector<TreeEntry> entries = TRY(list_tree(tree_, folder));
+  for (std::size_t next = 0; next < entries.size();) {
+    std::vector<objects::Upload> batch;
+    std::vector<UniqueFd> open;
+    for (; next < entries.size() && batch.size() < kBatchFiles; ++next) {
+      const TreeEntry& entry = entries[next];
+      // S3 has no folders and no links.
+      if (entry.kind != TreeEntry::Kind::kFile) continue;
+      open.push_back(TRY(tree_.open_file(folder + "/" + entry.name)));
+      batch.push_back({location.key + entry.name, path_of(open.back()), {}, {}});
+    }
+    if (batch.empty()) continue;
+    const Result<void> put = store_.upload_many(location.bucket, std::move(batch), {});
+    if (!put) return put.error().within("upload of /opt/ml/" + folder + " to " + location.uri());
+  }
+  return {};
+}
+
+}  // namespace atelier::agent

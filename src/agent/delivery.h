@@ -1,0 +1,38 @@
+// Brings a job's results to S3: /opt/ml/model and /opt/ml/output/data.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "agent/ml_tree.h"
+#include "agent/spec.h"
+#include "base/result.h"
+#include "objects/object_store.h"
+
+namespace atelier::agent {
+
+class Delivery {
+ public:
+  // `scratch` holds the archive on its way.
+  Delivery(objects::ObjectStore& store, const AgentSpec& spec, const MlTree& tree,
+           std::filesystem::path scratch)
+      : store_(store), spec_(spec), tree_(tree), scratch_(std::move(scratch)) {}
+
+  // {S3OutputPath}/{job}/output/model.tar.gz, or its files under output/model/. An empty model is
+  // delivered too.
+  Result<void> model();
+  // .../output.tar.gz, or its files under output/data/; nothing when there are none.
+  Result<void> output();
+
+ private:
+  Result<void> archive(const std::string& folder, const std::string& name);
+  Result<void> files(const std::string& folder, const std::string& name);
+  [[nodiscard]] Result<objects::Location> place(const std::string& name) const;
+
+  objects::ObjectStore& store_;
+  const AgentSpec& spec_;
+  const MlTree& tree_;
+  std::filesystem::path scratch_;
+};
+
+}  // namespace atelier::agent

@@ -1,0 +1,349 @@
+#include "agent/job_run.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "agent/archive.h"
+#include "agent/delivery.h"
+#include "agent/job_log.h"
+#include "agent/journal.h"
+#include "agent/ml_tree.h"
+#include "agent/outcome.h"
+#include "agent/program.h"
+#include "agent/script_mode.h"
+#include "agent/supervisor.h"
+#include "channels/file_channel.h"
+
+namespace atelier::agent {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kMaxSourceArchive = std::uint64_t{4} << 30;
+constexpr std::chrono::seconds kProgressInterval{5};
+
+std::string size_words(std::uint64_t bytes) {
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+class JobRun {
+ public:
+  JobRun(fs::path folder, AgentSpec spec, Journal& journal, objects::ObjectStore& store,
+         const Clock& clock, MlTree tree, StopRequest stop, std::unique_ptr<JobLog> log)
+      : folder_(std::move(folder)),
+        spec_(std::move(spec)),
+        journal_(journal),
+        store_(store),
+        clock_(clock),
+        tree_(std::move(tree)),
+        stop_(std::move(stop)),
+        log_(std::move(log)) {}
+
+  Result<void> go() {
+    if (const JournalEvent* event = journal_.find("uploading")) {
+      return finish(parse_outcome(event->detail_json));
+    }
+    if (journal_.find("training") != nullptr) return finish(interrupted());
+    TRY(journal_.append("started", ""));
+    Result<Outcome> outcome = prepare_and_run();
+    if (outcome) return finish(*std::move(outcome));
+    const Error& error = outcome.error();
+    if (error.code == Code::kCancelled) {
+      Outcome stopped;
+      stopped.kind = "stopped";
+      return finish(stopped);
+    }
+    return finish(failed(error.message));
+  }
+
+ private:
+  Result<Outcome> prepare_and_run() {
+    Result<void> prepared = prepare();
+    if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
+    TRY(stopped_yet());
+    TRY(journal_.append("downloading", ""));
+    for (const ChannelSpec& channel : spec_.channels) TRY(fill(channel));
+    TRY(tree_.give_folders("input/data"));
+    limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace};
+    const bool script =
+        spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
+    return script ? run_script() : run_program_of_image();
+  }
+
+  Result<void> prepare() {
+    // What an agent that was killed while it downloaded has left is half done.
+    if (!tree_is_fresh()) {
+      TRY(remove_tree(folder_ / "ml"));
+      tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(spec_.job_name)));
+    }
+    TRY(prepare_ml_tree(tree_, spec_));
+    const compute::Identity owner = compute::program_identity(spec_.job_name);
+    const fs::path tmp = folder_ / "tmp";
+    TRY(make_folders(tmp));
+    if (chown(tmp.c_str(), owner.uid, owner.gid) != 0) return error_from_errno("chown", errno);
+    if (!spec_.runtime.note.empty()) TRY(journal_.append("warning", spec_.runtime.note));
+    for (const std::string& words : log_->metric_warnings()) {
+      TRY(journal_.append("warning", words));
+    }
+    return {};
+  }
+
+  [[nodiscard]] bool tree_is_fresh() const {
+    const Result<std::vector<TreeEntry>> entries = list_tree(tree_, "");
+    return entries && entries->empty();
+  }
+
+  [[nodiscard]] Result<void> stopped_yet() const {
+    if (stop_.made()) return Error{Code::kCancelled, "stopped before the program began"};
+    return {};
+  }
+
+  Result<void> fill(const ChannelSpec& channel) {
+    if (channel.input_mode != "File" || channel.s3_data_type != "S3Prefix") {
+      return Error{Code::kUnimplemented,
+                   fmt::format("ClientError: channel '{}': {} mode with {} is not offered yet",
+                               channel.name, channel.input_mode, channel.s3_data_type)};
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    std::atomic<std::int64_t> next_note{(begin + kProgressInterval).time_since_epoch().count()};
+    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+      const auto now = std::chrono::steady_clock::now();
+      std::int64_t due = next_note.load();
+      if (now.time_since_epoch().count() < due) return;
+      const auto next = (now + kProgressInterval).time_since_epoch().count();
+      if (!next_note.compare_exchange_strong(due, next)) return;
+      log_->note(fmt::format("[atelier] channel '{}': {} of {}", channel.name, size_words(done),
+                             size_words(total)));
+    };
+    const std::string name = "input/data/" + channel.name;
+    TRY(tree_.make_folder(name));
+    const auto report = channels::fill_file_channel(store_, channel.s3_uri, tree_.folder() / name,
+                                                    progress, [this] { return stop_.made(); });
+    if (!report) {
+      if (report.error().code == Code::kCancelled) return report.error();
+      return report.error().within(
+          fmt::format("ClientError: data of channel '{}' ({})", channel.name, channel.s3_uri));
+    }
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    log_->note(fmt::format("[atelier] channel '{}': {} files, {} in {:.1f} s", channel.name,
+                           report->files, size_words(report->bytes), took.count()));
+    return stopped_yet();
+  }
+
+  Result<Outcome> run_program_of_image() {
+    compute::SandboxSpec sandbox = sandbox_spec(spec_, folder_);
+    sandbox.argv = program_argv(spec_);
+    return ended(run(std::move(sandbox), {}));
+  }
+
+  Result<Outcome> run_script() {
+    ScriptInput input;
+    input.hyperparameters = spec_.hyperparameters;
+    input.resource_config_json = resource_config_json(spec_);
+    input.input_data_config_json = input_data_config_json(spec_);
+    input.environment = platform_environment(spec_);
+    if (!spec_.runtime.program.empty()) input.python = spec_.runtime.program.front();
+    input.framework_module = spec_.runtime.framework_module;
+    input.framework_version = spec_.runtime.framework_version;
+    input.region = spec_.region;
+    input.num_cpus = job_cpus(spec_);
+    input.network_isolation = spec_.network_isolation;
+    const Result<ScriptJob> job = read_script_job(input);
+    if (!job) return job.error().within("ClientError");
+    for (const std::string& words : job->warnings) TRY(journal_.append("warning", words));
+    const Result<void> fetched = fetch_source(job->source);
+    if (!fetched) return fetched.error().within("ClientError: source code of the job");
+    const CodeFolder code = look_at_code(tree_.folder() / "code", job->entry_point);
+    const Result<ScriptPlan> plan = plan_script(*job, code);
+    if (!plan) return plan.error().within("ClientError");
+    if (plan->make_executable) TRY(tree_.make_executable("code/" + job->entry_point));
+    for (const ScriptStep& step : plan->steps) {
+      Outcome outcome = TRY(run_step(*job, step));
+      if (outcome.kind != "completed" || &step == &plan->steps.back()) return outcome;
+    }
+    return Error{Code::kInternal, "InternalServerError: a script without a step"};
+  }
+
+  Result<void> fetch_source(const ScriptSource& source) {
+    if (source.kind == ScriptSource::Kind::kNone) return {};
+    if (source.kind == ScriptSource::Kind::kChannel) {
+      constexpr std::string_view kBase = "/opt/ml/";
+      if (source.location.rfind(kBase, 0) != 0) {
+        return Error{Code::kInvalidArgument, "'" + source.location + "' is not below /opt/ml"};
+      }
+      const UniqueFd fd = TRY(tree_.open_file(source.location.substr(kBase.size())));
+      return unpack_archive(fd.get(), tree_, "code");
+    }
+    const objects::Location location = TRY(objects::parse_s3_uri(source.location));
+    const fs::path path = folder_ / "sourcedir.tar.gz";
+    const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
+    unlink(path.c_str());
+    std::uint64_t bytes = 0;
+    const auto got = store_.get(
+        location.bucket, location.key, {}, [&](std::span<const std::byte> piece) -> Result<void> {
+          bytes += piece.size();
+          if (bytes > kMaxSourceArchive) {
+            return Error{Code::kResourceExhausted,
+                         fmt::format("larger than the limit of {} bytes", kMaxSourceArchive)};
+          }
+          return write_all(fd.get(), piece);
+        });
+    if (!got) return got.error().within(location.uri());
+    if (lseek(fd.get(), 0, SEEK_SET) != 0) return error_from_errno("lseek", errno);
+    const Result<void> unpacked = unpack_archive(fd.get(), tree_, "code");
+    if (!unpacked) return unpacked.error().within(location.uri());
+    return {};
+  }
+
+  Result<Outcome> run_step(const ScriptJob& job, const ScriptStep& step) {
+    compute::SandboxSpec sandbox = sandbox_spec(spec_, folder_);
+    sandbox.argv = step.argv;
+    for (const auto* variables : {&job.environment, &step.environment}) {
+      for (const auto& [name, value] : *variables) sandbox.environment[name] = value;
+    }
+    sandbox.working_folder = "/opt/ml/code";
+    if (!step.announcement.empty()) log_->note(step.announcement);
+    FailureCollector collector;
+    Result<ProgramEnd> end =
+        run(std::move(sandbox), [&](std::string_view line) { collector.line(line); });
+    if (end && end->asked == ProgramEnd::Asked::kNo &&
+        (end->exit.code != 0 || end->exit.signal != 0)) {
+      const StepExit exit{end->exit.code, end->exit.signal, end->exit.out_of_memory};
+      ignore_error(tree_.write_file("output/failure", failure_text(job, step, exit, collector)),
+                   "a failure file of the script's own stands");
+      end->exit = {kScriptFailureExitCode, 0, end->exit.out_of_memory};
+    }
+    return ended(end);
+  }
+
+  // The program itself; "training" is in the journal before it begins.
+  Result<ProgramEnd> run(compute::SandboxSpec sandbox,
+                         const std::function<void(std::string_view)>& on_line) {
+    TRY(stopped_yet());
+    sandbox.before_start = [this](const std::string& limits) -> Result<void> {
+      if (journal_.find("training") != nullptr) return {};
+      limit_words_ = limits;
+      return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
+    };
+    return run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
+  }
+
+  Result<Outcome> ended(const Result<ProgramEnd>& end) {
+    if (end) {
+      Outcome outcome = outcome_of(*end, tree_, spec_, log_->last_lines());
+      outcome.final_metrics = log_->final_metrics();
+      if (outcome.kind == "completed") {
+        for (const std::string& words : log_->unmatched_metrics()) {
+          TRY(journal_.append("warning", words));
+        }
+      }
+      return outcome;
+    }
+    if (end.error().code == Code::kCancelled) return end.error();
+    return failed(
+        fmt::format("InternalServerError: {}. {}", end.error().message, log_->last_lines()));
+  }
+
+  [[nodiscard]] Outcome interrupted() const {
+    Outcome outcome = failed(
+        "InternalServerError: the agent was killed while the program ran, and the program with it; "
+        "it is not run a second time");
+    outcome.ran = true;
+    return outcome;
+  }
+
+  // Uploads what there is and writes the last event.
+  Result<void> finish(Outcome outcome) {
+    log_->sync();
+    bool delivered = true;
+    if (outcome.ran) {
+      if (journal_.find("uploading") == nullptr) {
+        TRY(journal_.append("uploading", "", to_json(outcome)));
+      }
+      const Result<void> upload = deliver(outcome);
+      if (!upload) {
+        delivered = false;
+        const std::string words = "ClientError: " + upload.error().message;
+        if (outcome.kind == "failed") {
+          TRY(journal_.append("warning", words));
+        } else {
+          outcome.kind = "failed";
+          outcome.message = words;
+        }
+      }
+    }
+    const std::string problem = log_->problem();
+    if (!problem.empty()) {
+      TRY(journal_.append("warning", "lines of the log may be missing: " + problem));
+    }
+    const std::string kind = outcome.kind;
+    TRY(journal_.append(kind, outcome.message, to_json(outcome)));
+    clean_up(delivered);
+    return {};
+  }
+
+  Result<void> deliver(const Outcome& outcome) {
+    Delivery delivery{store_, spec_, tree_, folder_};
+    const Result<void> output = delivery.output();
+    if (outcome.kind != "failed") TRY(delivery.model());
+    return output;
+  }
+
+  // The job is over: the user's data in S3 is the copy that counts. What could not be uploaded
+  // stays where someone can fetch it.
+  void clean_up(bool delivered) {
+    const auto remove = [&](const fs::path& path) {
+      const Result<void> removed = remove_tree(path);
+      if (!removed) log_->note("[atelier] left behind: " + removed.error().message);
+    };
+    remove(folder_ / "tmp");
+    if (delivered) {
+      remove(folder_ / "ml");
+    } else {
+      remove(folder_ / "ml" / "input");
+      remove(folder_ / "ml" / "code");
+    }
+  }
+
+  fs::path folder_;
+  AgentSpec spec_;
+  Journal& journal_;
+  objects::ObjectStore& store_;
+  const Clock& clock_;
+  MlTree tree_;
+  StopRequest stop_;
+  std::unique_ptr<JobLog> log_;
+  RunLimits limits_;
+  std::string limit_words_;
+};
+
+Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFactory& make_store,
+                      const Clock& clock) {
+  const std::string text = TRY(read_file(folder / "spec.json", std::size_t{64} << 20));
+  AgentSpec spec = TRY(parse_agent_spec(text));
+  MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(spec.job_name)));
+  StopRequest stop = TRY(StopRequest::watch(folder));
+  std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.metrics, clock));
+  const std::unique_ptr<objects::ObjectStore> store = make_store(spec.s3);
+  return JobRun{folder, std::move(spec), journal,         *store,
+                clock,  std::move(tree), std::move(stop), std::move(log)}
+      .go();
+}
+
+}  // namespace
+
+Result<void> run_job(const fs::path& job_folder, const StoreFactory& make_store,
+                     const Clock& clock) {
+  Journal journal = TRY(Journal::open(job_folder, clock));
+  if (!journal.events().empty() && is_last_event(journal.events().back().kind)) return {};
+  Result<void> outcome = run_spec(job_folder, journal, make_store, clock);
+  if (outcome) return outcome;
+  // Something before the first step, or the journal itself: then this fails as well.
+  return journal.append("failed", "InternalServerError: " + outcome.error().message);
+}
+
+}  // namespace atelier::agent

@@ -1,0 +1,38 @@
+// How a job ended, in the journal's terms and in words for people.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "agent/ml_tree.h"
+#include "agent/spec.h"
+#include "agent/supervisor.h"
+
+namespace atelier::agent {
+
+struct Outcome {
+  std::string kind = "failed";  // completed | failed | stopped | max-runtime
+  std::string message;          // FailureReason, for failed
+  int exit_code = 0;
+  int signal = 0;
+  bool out_of_memory = false;
+  bool ran = false;  // the program has run: there may be something to upload
+  std::map<std::string, double> final_metrics;
+};
+
+Outcome failed(std::string message);
+
+// Of a program that has ended: completed, stopped, max-runtime, or failed with the true cause,
+// which is /opt/ml/output/failure, else how it ended and the last lines of its log.
+Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& spec,
+                   std::string_view last_lines);
+
+// For the journal's detail.
+std::string to_json(const Outcome& outcome);
+Outcome parse_outcome(std::string_view json);
+
+// "SIGSEGV (signal 11)".
+std::string signal_words(int number);
+
+}  // namespace atelier::agent

@@ -1,0 +1,50 @@
+// Runs one program of a job to its end: its output goes to the log line by line, a request to stop
+// and the end of its time become SIGTERM and, after the grace period, SIGKILL.
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "agent/job_log.h"
+#include "base/file.h"
+#include "base/result.h"
+#include "compute/sandbox.h"
+
+namespace atelier::agent {
+
+// The file `stop` in a job's folder, without polling for it.
+class StopRequest {
+ public:
+  static Result<StopRequest> watch(const std::filesystem::path& job_folder);
+  [[nodiscard]] bool made() const;  // from any thread
+  // Readable when something in the folder changed; clear() before the next wait.
+  [[nodiscard]] int fd() const { return fd_.get(); }
+  void clear() const;
+
+ private:
+  StopRequest(std::filesystem::path file, UniqueFd fd)
+      : file_(std::move(file)), fd_(std::move(fd)) {}
+  std::filesystem::path file_;
+  UniqueFd fd_;
+};
+
+struct RunLimits {
+  std::chrono::steady_clock::time_point deadline;  // MaxRuntime of the job as a whole
+  std::chrono::milliseconds grace{120000};
+};
+
+struct ProgramEnd {
+  compute::SandboxExit exit;
+  // Why it was told to end, if it was.
+  enum class Asked { kNo, kStop, kMaxRuntime } asked = Asked::kNo;
+};
+
+// `on_line` sees every line, besides the log. Fills output_fd of `spec` itself.
+Result<ProgramEnd> run_program(compute::SandboxSpec spec, const RunLimits& limits,
+                               const StopRequest& stop, JobLog& log,
+                               const std::function<void(std::string_view)>& on_line);
+
+}  // namespace atelier::agent
