@@ -85,17 +85,25 @@ AxisPlan plan_axis(Interpolation interpolation, int source, int scaled, int firs
   const double scale = static_cast<double>(source) / scaled;
   const double filter_scale = std::max(scale, 1.0);
   const double support = (cubic ? 2.0 : 1.0) * filter_scale;
-  const int most = static_cast<int>(std::ceil(support)) * 2 + 1;
   AxisPlan plan;
-  plan.taps = (std::min(most, source) + kTapGroup - 1) / kTapGroup * kTapGroup;
+  // Where each output reads, as PIL rounds it, and how many sources at most.
+  const auto begin_of = [&](int output) {
+    return std::max(static_cast<int>((output + 0.5) * scale - support + 0.5), 0);
+  };
+  const auto end_of = [&](int output) {
+    return std::min(static_cast<int>((output + 0.5) * scale + support + 0.5), source);
+  };
+  int most = 0;
+  for (int i = first; i < first + count; ++i) most = std::max(most, end_of(i) - begin_of(i));
+  plan.taps = (most + kTapGroup - 1) / kTapGroup * kTapGroup;
   begins.resize(static_cast<std::size_t>(count));
   weights.assign(static_cast<std::size_t>(count) * 2 * static_cast<std::size_t>(plan.taps), 0);
   std::vector<double> exact(static_cast<std::size_t>(most));
   plan.source_first = source;
   for (int i = 0; i < count; ++i) {
     const double center = (first + i + 0.5) * scale;
-    const int begin = std::max(static_cast<int>(center - support + 0.5), 0);
-    const int end = std::min(static_cast<int>(center + support + 0.5), source);
+    const int begin = begin_of(first + i);
+    const int end = end_of(first + i);
     double sum = 0;
     for (int t = 0; t < end - begin; ++t) {
       const double at = (t + begin - center + 0.5) * (1.0 / filter_scale);

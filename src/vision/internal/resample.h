@@ -45,7 +45,8 @@ AxisPlan plan_axis(Interpolation interpolation, int source, int scaled, int firs
 struct ResampleKernel {
   // One row: `count` outputs of `channels`, from `row`, whose first pixel is source `row_first` of
   // the plan. Reads up to 16 bytes from any pixel that it needs, so the row must be readable for
-  // kRowSlack bytes behind its end. `flip` writes the outputs from right to left.
+  // kRowSlack bytes behind its end. `out` is writable for kRowSlack bytes behind its end.
+  // `flip` writes the outputs from right to left.
   void (*horizontal)(const std::uint8_t* row, const AxisPlan& plan, int row_first, int count,
                      int channels, bool flip, std::uint8_t* out);
   // One output row of `bytes` values: the weighted sum of `taps` rows that are `stride` bytes

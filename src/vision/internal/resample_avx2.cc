@@ -11,11 +11,12 @@ namespace {
 
 #define ATELIER_AVX2 __attribute__((target("avx2")))
 
-// Four pixels a step: bytes r0 g0 b0 r1 ... become 16-bit pairs (r0 r1)(g0 g1)(b0 b1)(0 0) and the
-// same of pixels 2 and 3, so one multiply-add sums two taps of each colour; weights w0 w1 w2 w3
-// become (w0 w1) four times and (w2 w3) four times.
-ATELIER_AVX2 inline std::uint32_t convolve_rgb(const std::uint8_t* from,
-                                               const std::int16_t* weights, int taps) {
+// The sum of one output, its taps split between the halves: [r g b 0] of even groups of two taps,
+// and of odd ones. Four pixels a step: bytes r0 g0 b0 r1 ... become 16-bit pairs (r0 r1)(g0 g1)(b0
+// b1)(0 0) and the same of pixels 2 and 3, so one multiply-add sums two taps of each colour;
+// weights w0 w1 w2 w3 become (w0 w1) four times and (w2 w3) four times.
+ATELIER_AVX2 inline __m256i convolve_rgb(const std::uint8_t* from, const std::int16_t* weights,
+                                         int taps) {
   const __m128i pairs = _mm_setr_epi8(0, 3, 1, 4, 2, 5, -1, -1, 6, 9, 7, 10, 8, 11, -1, -1);
   const __m256i high_order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3,  //
                                               4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
@@ -31,25 +32,55 @@ ATELIER_AVX2 inline std::uint32_t convolve_rgb(const std::uint8_t* from,
         _mm256_add_epi32(high, _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, high_order)));
     low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, low_order)));
   }
-  const __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(high, 8), low);
-  __m128i total = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-  total = _mm_srai_epi32(_mm_add_epi32(total, _mm_set1_epi32(kWeightHalf)), kWeightBits);
-  total = _mm_packs_epi32(total, total);
-  return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_packus_epi16(total, total)));
+  return _mm256_add_epi32(_mm256_slli_epi32(high, 8), low);
+}
+
+// Two outputs, one in each half, rounded.
+ATELIER_AVX2 inline __m256i join_outputs(__m256i a, __m256i b) {
+  const __m256i sum = _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
+                                       _mm256_permute2x128_si256(a, b, 0x31));
+  return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(kWeightHalf)), kWeightBits);
+}
+
+// The output that lands at `position` of the row.
+ATELIER_AVX2 inline __m256i output_at(const std::uint8_t* row, const AxisPlan& plan, int row_first,
+                                      int count, bool flip, int position) {
+  const auto i = static_cast<std::size_t>(flip ? count - 1 - position : position);
+  return convolve_rgb(row + static_cast<std::ptrdiff_t>(plan.begins[i] - row_first) * 3,
+                      plan.weights_of(i), plan.taps);
+}
+
+// Four outputs at a time, from left to right in `out`; a store of 16 bytes holds 12 of use, and the
+// next one, or the slack behind the row, takes the rest.
+ATELIER_AVX2 void horizontal_rgb(const std::uint8_t* row, const AxisPlan& plan, int row_first,
+                                 int count, bool flip, std::uint8_t* out) {
+  const __m128i compress = _mm_setr_epi8(0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, -1, -1, -1, -1);
+  int x = 0;
+  for (; x + 4 <= count; x += 4) {
+    const __m256i first = join_outputs(output_at(row, plan, row_first, count, flip, x),
+                                       output_at(row, plan, row_first, count, flip, x + 1));
+    const __m256i second = join_outputs(output_at(row, plan, row_first, count, flip, x + 2),
+                                        output_at(row, plan, row_first, count, flip, x + 3));
+    const __m256i words = _mm256_packs_epi32(first, second);  // outputs 0 2 | 1 3
+    const __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * x), _mm_shuffle_epi8(bytes, compress));
+  }
+  for (; x < count; ++x) {
+    const __m256i one =
+        join_outputs(output_at(row, plan, row_first, count, flip, x), _mm256_setzero_si256());
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(one), _mm256_castsi256_si128(one));
+    const std::int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+    std::memcpy(out + 3 * x, &pixel, 3);
+  }
 }
 
 ATELIER_AVX2 void horizontal(const std::uint8_t* row, const AxisPlan& plan, int row_first,
                              int count, int channels, bool flip, std::uint8_t* out) {
-  if (channels != 3) {
+  if (channels == 3) {
+    horizontal_rgb(row, plan, row_first, count, flip, out);
+  } else {
     generic_kernel().horizontal(row, plan, row_first, count, channels, flip, out);
-    return;
-  }
-  for (int i = 0; i < count; ++i) {
-    const auto output = static_cast<std::size_t>(i);
-    const std::uint32_t pixel =
-        convolve_rgb(row + static_cast<std::ptrdiff_t>(plan.begins[output] - row_first) * 3,
-                     plan.weights_of(output), plan.taps);
-    std::memcpy(out + static_cast<std::ptrdiff_t>(flip ? count - 1 - i : i) * 3, &pixel, 3);
   }
 }
 
