@@ -94,7 +94,8 @@ TEST_F(RequestTest, TheBuiltInAlgorithmBringsItsMetricsAndTheUsersCountFirst) {
   validation["ChannelName"] = "validation";
   object["InputDataConfig"].get_array().push_back(validation);
   names.clear();
-  for (const auto& metric : plan(object)->spec.metrics) names.push_back(metric.name);
+  const auto more = plan(object)->spec.metrics;
+  for (const auto& metric : more) names.push_back(metric.name);
   EXPECT_THAT(names, Contains("validation:top_k_accuracy"));
 }
 
