@@ -1,0 +1,421 @@
+// Whole jobs: a real S3 in this process, real bubblewrap, real programs.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+
+#include "agent/archive.h"
+#include "agent/journal.h"
+#include "agent/log_file.h"
+#include "agent/ml_tree.h"
+#include "base/json.h"
+#include "objects/testing.h"
+
+namespace atelier::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+class AgentTest : public testing::Test {
+ protected:
+  AgentTest() {
+    make_folders(job_ / "logs").value();
+    store_->create_bucket("data").value();
+    store_->create_bucket("out").value();
+    spec_.job_name = "job-1";
+    spec_.job_arn = "arn:aws:sagemaker:us-west-2:000000000000:training-job/job-1";
+    spec_.region = "us-west-2";
+    spec_.s3 = s3_.endpoint();
+    spec_.instance_type = "ml.m5.large";
+    spec_.output_s3_uri = "s3://out/prefix/";
+    spec_.vcpus = 2;
+    spec_.memory_gib = 2;
+    spec_.stop_grace = std::chrono::seconds{1};
+  }
+
+  void native(const std::string& script) {
+    spec_.runtime.kind = compute::RuntimeKind::kBuiltIn;
+    spec_.runtime.program = {"/bin/bash", "-c", script};
+  }
+  // A job in script mode whose source directory has these files.
+  void script(const std::map<std::string, std::string>& files, const std::string& entry_point) {
+    const fs::path code = folder_.path() / "code";
+    make_folders(code).value();
+    for (const auto& [name, text] : files) std::ofstream{code / name} << text;
+    const fs::path archive = folder_.path() / "sourcedir.tar.gz";
+    const std::string command = "tar -C " + code.string() + " -czf " + archive.string() + " .";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    store_->put_file("data", "source/sourcedir.tar.gz", archive, {}, {}).value();
+    spec_.runtime.kind = compute::RuntimeKind::kScript;
+    spec_.runtime.program = {"/usr/bin/python3"};
+    spec_.runtime.framework_module = "sagemaker_pytorch_container.training:main";
+    spec_.hyperparameters["sagemaker_program"] = "\"" + entry_point + "\"";
+    spec_.hyperparameters["sagemaker_submit_directory"] = "\"s3://data/source/sourcedir.tar.gz\"";
+  }
+  void channel(const std::string& name, const std::map<std::string, std::string>& objects) {
+    for (const auto& [key, bytes] : objects) store_->put("data", key, bytes, {}).value();
+    spec_.channels.push_back({.name = name, .s3_uri = "s3://data/" + name});
+  }
+
+  void write_spec() { write_file_durably(job_ / "spec.json", to_json(spec_), 0600).value(); }
+  // Runs the job here, to its end.
+  JournalEvent run() {
+    write_spec();
+    run_agent(job_).value();
+    return last();
+  }
+  std::vector<JournalEvent> events() { return read_journal(job_).value(); }
+  JournalEvent last() {
+    const std::vector<JournalEvent> all = events();
+    return all.empty() ? JournalEvent{} : all.back();
+  }
+  std::vector<std::string> kinds() {
+    std::vector<std::string> kinds;
+    for (const JournalEvent& event : events()) kinds.push_back(event.kind);
+    return kinds;
+  }
+  std::string log() {
+    std::string text;
+    const LogPage page = read_log(job_ / "logs/algo-1.log", 0, SIZE_MAX, SIZE_MAX).value();
+    for (const LogEvent& event : page.events) text += event.message + "\n";
+    return text;
+  }
+  // Returns once the log has the line; fails the test after 30 seconds without a change.
+  void wait_for_line(const std::string& line) {
+    const UniqueFd watch{inotify_init1(IN_CLOEXEC)};
+    inotify_add_watch(watch.get(), (job_ / "logs").c_str(), IN_MODIFY | IN_CREATE);
+    while (log().find(line) == std::string::npos) {
+      pollfd waiting{watch.get(), POLLIN, 0};
+      ASSERT_GT(poll(&waiting, 1, 30000), 0) << "no line '" << line << "' in:\n" << log();
+      char events[4096];
+      ASSERT_GT(read(watch.get(), events, sizeof events), 0);
+    }
+  }
+  // The names and contents of an archive in the output bucket, as tar sees it.
+  std::string untar(const std::string& key) {
+    const std::string bytes = store_->get_bytes("out", key, 1 << 20).value();
+    const fs::path file = folder_.path() / "result.tar.gz";
+    const fs::path target = folder_.path() / "result";
+    fs::remove_all(target);
+    make_folders(target).value();
+    std::ofstream{file, std::ios::binary} << bytes;
+    const std::string command = "tar -C " + target.string() + " -xzf " + file.string() + " && cd " +
+                                target.string() +
+                                " && find . -type f | sort | xargs -r grep -H '' > ../listing";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return read_file(folder_.path() / "listing").value();
+  }
+  std::vector<std::string> keys(const std::string& bucket) {
+    std::vector<std::string> keys;
+    const objects::ListPage page = store_->list(bucket, {}).value();
+    for (const objects::ObjectInfo& object : page.objects) keys.push_back(object.key);
+    return keys;
+  }
+  // A second process for the agent; this one lives on when it is killed.
+  pid_t launch() {
+    write_spec();
+    const fs::path program = fs::read_symlink("/proc/self/exe").parent_path() / "agent_under_test";
+    launch_agent(program, job_).value();
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const Result<std::string> line = read_file(entry.path() / "cmdline", 8192);
+      if (line && line->find(job_.string()) != std::string::npos &&
+          line->find("agent_under_test") != std::string::npos) {
+        return std::atoi(entry.path().filename().c_str());
+      }
+    }
+    return -1;
+  }
+
+  TempFolder folder_ = TempFolder::create().value();
+  fs::path job_ = folder_.path() / "job";
+  objects::testing::EmbeddedS3 s3_{folder_.path() / "s3"};
+  std::unique_ptr<objects::ObjectStore> store_ = objects::make_s3_client(s3_.endpoint());
+  AgentSpec spec_;
+};
+
+TEST_F(AgentTest, ANativeProgramRunsFromItsDataToItsModel) {
+  channel("train", {{"train/a/1.txt", "one"}, {"train/b/2.txt", "two"}});
+  spec_.hyperparameters = {{"epochs", "3"}};
+  spec_.metrics = {{"loss", "loss=([0-9.]+)"}, {"accuracy", "never (.*)"}};
+  native(
+      "cat /opt/ml/input/config/hyperparameters.json; echo; cd /opt/ml; "
+      "echo epoch=1 loss=0.5; echo epoch=2 loss=0.25; cat input/data/train/*/*.txt > "
+      "model/weights; "
+      "mkdir model/sub; echo x > model/sub/y; echo table > output/data/table; "
+      "echo $TRAINING_JOB_NAME $AWS_DEFAULT_REGION $AWS_ENDPOINT_URL $OMP_WAIT_POLICY");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "completed") << end.message << log();
+  EXPECT_THAT(kinds(), ElementsAre("started", "downloading", "training", "warning", "uploading",
+                                   "completed"));
+  EXPECT_THAT(events()[3].message, HasSubstr("metric 'accuracy': no line"));
+  EXPECT_THAT(events()[2].detail_json, HasSubstr("2 GiB of memory"));
+  EXPECT_THAT(log(), HasSubstr("{\"epochs\":\"3\"}\nepoch=1 loss=0.5\nepoch=2 loss=0.25\n"));
+  EXPECT_THAT(log(), HasSubstr("job-1 us-west-2 " + spec_.s3.url + " passive\n"));
+  EXPECT_THAT(log(), HasSubstr("[atelier] channel 'train': 2 files"));
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./sub/y:x\n./weights:onetwo\n");
+  EXPECT_EQ(untar("prefix/job-1/output/output.tar.gz"), "./table:table\n");
+  const json::value detail = parse_json(end.detail_json).value();
+  EXPECT_EQ(find_number(*find_member(detail, "final_metrics"), "loss"), 0.25);
+  const std::string metrics = read_file(job_ / "metrics.jsonl").value();
+  EXPECT_THAT(metrics, HasSubstr(R"("n":"loss","v":0.5})"));
+  EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 2);
+  EXPECT_FALSE(fs::exists(job_ / "ml"));
+  EXPECT_FALSE(fs::exists(job_ / "tmp"));
+}
+
+TEST_F(AgentTest, APythonScriptRunsAsTheToolkitRunsIt) {
+  script({{"train.py",
+           "import argparse, os, helper\n"
+           "parser = argparse.ArgumentParser()\n"
+           "parser.add_argument('--epochs', type=int)\n"
+           "args = parser.parse_args()\n"
+           "print('epochs', args.epochs, helper.word, os.getcwd(), os.environ['SM_MODEL_DIR'])\n"
+           "open(os.environ['SM_MODEL_DIR'] + '/m', 'w').write('model')\n"},
+          {"helper.py", "word = 'helped'\n"}},
+         "train.py");
+  spec_.hyperparameters["epochs"] = "7";
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "completed") << end.message << log();
+  EXPECT_THAT(log(), HasSubstr("epochs 7 helped /opt/ml/code /opt/ml/model\n"));
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./m:model\n");
+}
+
+TEST_F(AgentTest, AScriptsExceptionIsTheReason) {
+  script({{"train.py", "print('begin')\nraise ValueError('no pictures in /opt/ml')\n"}},
+         "train.py");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message, StartsWith("AlgorithmError: ExecuteUserScriptError:\nExitCode 1\n"));
+  EXPECT_THAT(end.message, HasSubstr("ValueError: no pictures in /opt/ml"));
+  EXPECT_THAT(end.message, testing::EndsWith(", exit code: 1"));
+}
+
+TEST_F(AgentTest, AnExitCodeWithoutAFailureFileIsSaidWithTheLastLines) {
+  native(
+      "echo working; echo cannot open the door >&2; echo partial > /opt/ml/output/data/x; exit 3");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_EQ(end.message,
+            "AlgorithmError: the program ended with exit code 3. Last lines of its log:\n"
+            "working\ncannot open the door");
+  EXPECT_THAT(keys("out"), ElementsAre("prefix/job-1/output/output.tar.gz"));
+  EXPECT_EQ(find_int(parse_json(end.detail_json).value(), "exit_code"), 3);
+}
+
+TEST_F(AgentTest, AFailureFileAndASignalAreSaid) {
+  native("printf 'it \\xff broke' > /opt/ml/output/failure; exit 5");
+  EXPECT_EQ(run().message, "AlgorithmError: it \xEF\xBF\xBD broke, exit code: 5");
+}
+
+TEST_F(AgentTest, ASignalIsNamed) {
+  native("kill -SEGV $$");
+  EXPECT_EQ(run().message,
+            "AlgorithmError: the program was killed by SIGSEGV (signal 11); it printed nothing");
+}
+
+TEST_F(AgentTest, OutOfMemoryIsNamedWithItsLimit) {
+  spec_.memory_gib = 0.0625;
+  native("exec python3 -c 'x = bytearray(400 << 20)'");
+  const JournalEvent end = run();
+  if (events()[2].detail_json.find("cgroup") == std::string::npos) GTEST_SKIP() << "no cgroup";
+  EXPECT_THAT(end.message,
+              StartsWith("AlgorithmError: out of memory: the kernel killed a process of "
+                         "the job at its limit of 0.0625 GiB (ml.m5.large). "));
+}
+
+TEST_F(AgentTest, AStopEndsAProgramThatIgnoresSigtermAndUploadsWhatThereIs) {
+  native(
+      "trap 'echo ignored' TERM; echo half > /opt/ml/model/half; echo ready; "
+      "while :; do sleep 0.1; done");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  request_stop(job_).value();
+  request_stop(job_).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "stopped");
+  EXPECT_THAT(log(), HasSubstr("ignored"));
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./half:half\n");
+}
+
+TEST_F(AgentTest, AStopBeforeTheStartRunsNothing) {
+  native("echo ran");
+  request_stop(job_).value();
+  EXPECT_EQ(run().kind, "stopped");
+  EXPECT_THAT(kinds(), ElementsAre("started", "stopped"));
+  EXPECT_THAT(log(), Not(HasSubstr("ran")));
+}
+
+TEST_F(AgentTest, TheLimitOfTimeEndsAProgramThatEndsWellOnSigterm) {
+  spec_.max_runtime = std::chrono::seconds{1};
+  native("trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "max-runtime");
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./state:saved\n");
+}
+
+TEST_F(AgentTest, NetworkIsolationShutsTheHostAndTheKeysOut) {
+  spec_.network_isolation = true;
+  const std::string port = spec_.s3.url.substr(spec_.s3.url.rfind(':') + 1);
+  native("(exec 3<>/dev/tcp/127.0.0.1/" + port + ") 2>/dev/null && echo reached; env | grep ^AWS_");
+  const JournalEvent end = run();
+  EXPECT_THAT(log(), Not(HasSubstr("reached")));
+  EXPECT_THAT(log(), Not(HasSubstr("AWS_SECRET_ACCESS_KEY")));
+  EXPECT_EQ(end.kind, "completed");
+}
+
+TEST_F(AgentTest, AProgramCannotReachTheServersData) {
+  native("ls " + folder_.path().string() + " " + job_.string() +
+         " 2>&1; cat /etc/shadow 2>&1; "
+         "ls /proc | grep -c '^[0-9]'; id -u");
+  run();
+  EXPECT_THAT(log(), Not(HasSubstr("spec.json")));
+  EXPECT_THAT(log(), Not(HasSubstr("root:")));
+  EXPECT_THAT(log(), HasSubstr("/etc/shadow: No such file"));
+}
+
+TEST_F(AgentTest, LinksInOptMlLeadTheAgentNowhere) {
+  std::ofstream{folder_.path() / "secret"} << "the server's key";
+  native("cd /opt/ml; ln -s " + (folder_.path() / "secret").string() +
+         " output/failure; "
+         "rmdir output/data; ln -s " +
+         folder_.path().string() +
+         " output/data; "
+         "ln -s /etc/shadow model/link; exit 1");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message, Not(HasSubstr("key")));
+  EXPECT_TRUE(keys("out").empty());
+  EXPECT_EQ(read_file(folder_.path() / "secret").value(), "the server's key");
+}
+
+TEST_F(AgentTest, ALinkInTheModelIsPackedAsALink) {
+  native(
+      "cd /opt/ml/model; echo w > weights; ln -s weights latest; ln -s /etc/shadow shadow; "
+      "mkfifo pipe");
+  EXPECT_EQ(run().kind, "completed");
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./weights:w\n");
+  EXPECT_EQ(fs::read_symlink(folder_.path() / "result/shadow"), "/etc/shadow");
+}
+
+TEST_F(AgentTest, WithoutCompressionTheFilesAreUploaded) {
+  spec_.compress_output = false;
+  native("cd /opt/ml/model; mkdir a; echo 1 > a/b; echo 2 > c; ln -s c d");
+  EXPECT_EQ(run().kind, "completed") << last().message;
+  EXPECT_THAT(keys("out"),
+              ElementsAre("prefix/job-1/output/model/a/b", "prefix/job-1/output/model/c"));
+}
+
+TEST_F(AgentTest, DataThatIsNotThereIsAClientErrorWithItsName) {
+  spec_.channels.push_back({.name = "train", .s3_uri = "s3://data/nothing/here"});
+  native("echo ran");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message, StartsWith("ClientError: data of channel 'train'"));
+  EXPECT_THAT(end.message, HasSubstr("s3://data/nothing/here"));
+  EXPECT_THAT(log(), Not(HasSubstr("ran")));
+}
+
+TEST_F(AgentTest, AModelThatCannotBeUploadedIsAClientErrorAndKept) {
+  spec_.output_s3_uri = "s3://no-such-bucket/x";
+  native("echo w > /opt/ml/model/weights");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message,
+              StartsWith("ClientError: upload of /opt/ml/model to s3://no-such-bucket/"));
+  EXPECT_TRUE(fs::exists(job_ / "ml/model/weights"));
+}
+
+TEST_F(AgentTest, AnAgentThatOutlivesItsLauncherReportsTheEnd) {
+  native("echo hello");
+  launch();
+  const UniqueFd watch{inotify_init1(IN_CLOEXEC)};
+  inotify_add_watch(watch.get(), job_.c_str(), IN_MODIFY | IN_CREATE | IN_DELETE);
+  while (!is_last_event(last().kind)) {
+    pollfd waiting{watch.get(), POLLIN, 0};
+    ASSERT_GT(poll(&waiting, 1, 30000), 0);
+    char events[4096];
+    ASSERT_GT(read(watch.get(), events, sizeof events), 0);
+  }
+  EXPECT_EQ(last().kind, "completed");
+}
+
+TEST_F(AgentTest, AKilledAgentTakesItsProgramWithItAndTheNextOneSaysSo) {
+  native("echo partial > /opt/ml/output/data/x; echo ready; sleep 1000");
+  const pid_t agent = launch();
+  ASSERT_GT(agent, 0);
+  EXPECT_TRUE(agent_alive(job_));
+  wait_for_line("ready");
+  // The program holds its working folder; when it is dead the kernel lets this descriptor's lock
+  // go.
+  const UniqueFd pidfd{static_cast<int>(syscall(434 /* pidfd_open */, agent, 0))};
+  kill(agent, SIGKILL);
+  pollfd waiting{pidfd.get(), POLLIN, 0};
+  ASSERT_GT(poll(&waiting, 1, 10000), 0);
+  EXPECT_FALSE(agent_alive(job_));
+  run_agent(job_).value();
+  EXPECT_EQ(last().kind, "failed");
+  EXPECT_THAT(last().message, HasSubstr("the agent was killed while the program ran"));
+  EXPECT_EQ(log(), "ready\n");  // it did not run again
+  EXPECT_EQ(untar("prefix/job-1/output/output.tar.gz"), "./x:partial\n");
+}
+
+TEST_F(AgentTest, AnAgentThatWasKilledWhileUploadingUploadsAgainAndCompletes) {
+  native("echo ran again");
+  write_spec();
+  make_folders(job_ / "ml/model").value();
+  std::ofstream{job_ / "ml/model/w"} << "kept\n";
+  {
+    Journal journal = Journal::open(job_, system_clock()).value();
+    for (const char* kind : {"started", "downloading", "training"}) {
+      journal.append(kind, "").value();
+    }
+    journal
+        .append("uploading", "", R"({"outcome":"completed","ran":true,"final_metrics":{"a":1.5}})")
+        .value();
+  }
+  run_agent(job_).value();
+  EXPECT_EQ(last().kind, "completed");
+  EXPECT_THAT(last().detail_json, HasSubstr("\"a\":1.5"));
+  EXPECT_THAT(log(), Not(HasSubstr("ran again")));
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./w:kept\n");
+  const std::size_t count = events().size();
+  run_agent(job_).value();
+  EXPECT_EQ(events().size(), count);
+}
+
+TEST_F(AgentTest, ASecondAgentOnTheFolderIsRefused) {
+  native("true");
+  write_spec();
+  const UniqueFd lock = lock_file(job_ / "agent.lock").value();
+  EXPECT_TRUE(agent_alive(job_));
+  EXPECT_EQ(run_agent(job_).error().code, Code::kFailedPrecondition);
+}
+
+TEST_F(AgentTest, ASpecThatCannotBeReadFailsTheJob) {
+  write_file_durably(job_ / "spec.json", "{}", 0600).value();
+  run_agent(job_).value();
+  EXPECT_EQ(last().message, "InternalServerError: spec.job_name has to be given");
+}
+
+TEST_F(AgentTest, AProgramThatCannotStartAnAgentSaysWhy) {
+  write_spec();
+  EXPECT_THAT(launch_agent("/no/such/atelier", job_).error().message,
+              HasSubstr("/no/such/atelier"));
+  EXPECT_THAT(launch_agent("/bin/false", job_).error().message, HasSubstr("did not start"));
+}
+
+}  // namespace
+}  // namespace atelier::agent

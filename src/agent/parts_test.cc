@@ -1,0 +1,246 @@
+// The small parts of the agent, without a process.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "agent/archive.h"
+#include "agent/gzip_writer.h"
+#include "agent/line_cutter.h"
+#include "agent/metric_matcher.h"
+#include "agent/ml_tree.h"
+#include "base/json.h"
+
+namespace atelier::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class LineCutterTest : public testing::Test {
+ protected:
+  std::vector<std::string> feed(std::string_view bytes, int at = 0) {
+    lines_.clear();
+    cutter_.feed(bytes, LineCutter::Clock::time_point{std::chrono::hours{1} + milliseconds{at}},
+                 emit_);
+    return lines_;
+  }
+  std::vector<std::string> give_out() {
+    lines_.clear();
+    cutter_.give_out(emit_);
+    return lines_;
+  }
+  std::vector<std::string> lines_;
+  LineCutter::Emit emit_ = [this](std::string_view line) { lines_.emplace_back(line); };
+  LineCutter cutter_;
+};
+
+TEST_F(LineCutterTest, LinesAreCutWhereverTheBytesAre) {
+  EXPECT_THAT(feed("one\ntwo\nth"), ElementsAre("one", "two"));
+  EXPECT_THAT(feed("ree\n\nx\r"), ElementsAre("three", ""));
+  EXPECT_THAT(feed("\ny\r\n"), ElementsAre("x", "y"));
+  EXPECT_FALSE(cutter_.deadline());
+}
+
+TEST_F(LineCutterTest, ALineWithoutEndIsGivenOutAfterAMoment) {
+  EXPECT_TRUE(feed("Password: ").empty());
+  EXPECT_TRUE(cutter_.deadline());
+  EXPECT_THAT(give_out(), ElementsAre("Password: "));
+  EXPECT_FALSE(cutter_.deadline());
+  EXPECT_TRUE(feed("\n").empty());  // the end alone adds nothing
+  EXPECT_THAT(feed("next\n"), ElementsAre("next"));
+}
+
+TEST_F(LineCutterTest, OfAProgressBarOneStateASecondAndTheLastAreKept) {
+  EXPECT_THAT(feed("\r 1%\r 2%\r", 0), ElementsAre(" 1%"));
+  EXPECT_TRUE(feed(" 3%\r 4%\r", 500).empty());
+  EXPECT_THAT(feed(" 5%\r 6%\r", 1100), ElementsAre(" 4%"));
+  EXPECT_THAT(feed("100%\ndone\n", 1200), ElementsAre("100%", "done"));
+}
+
+TEST_F(LineCutterTest, AProgressBarThatPausesShowsItsLastState) {
+  feed("\r 1%\r 2%\r 3%", 0);
+  EXPECT_THAT(give_out(), ElementsAre(" 3%"));
+}
+
+TEST_F(LineCutterTest, ALineWithoutBoundIsCut) {
+  const std::string huge(LineCutter::kMaxLine * 2 + 5, 'x');
+  EXPECT_EQ(feed(huge).size(), 2U);
+  EXPECT_THAT(feed("\n"), ElementsAre("xxxxx"));
+}
+
+std::vector<std::pair<std::string, double>> matches(MetricMatcher& matcher, std::string_view line) {
+  std::vector<MetricMatcher::Match> found;
+  matcher.match(line, found);
+  std::vector<std::pair<std::string, double>> out;
+  for (const auto& match : found) out.emplace_back(match.name, match.value);
+  return out;
+}
+
+TEST(MetricMatcher, PatternsAsPeopleWriteThemMatch) {
+  MetricMatcher matcher{{{"loss", R"re(loss: ([0-9\.]+))re"},
+                         {"acc", R"(acc=(?P<value>[-+]?\d*\.?\d+(?:[eE][-+]?\d+)?))"},
+                         {"epoch", R"(epoch\s+(\S+))"}}};
+  EXPECT_TRUE(matcher.warnings().empty());
+  EXPECT_THAT(
+      matches(matcher, "epoch 3 loss: 0.25 acc=1e-3"),
+      ElementsAre(std::pair{"loss", 0.25}, std::pair{"acc", 1e-3}, std::pair{"epoch", 3.0}));
+  EXPECT_TRUE(matches(matcher, "nothing here").empty());
+  EXPECT_THAT(matches(matcher, "caf\xe9 \xff loss: 1.5 ,"), ElementsAre(std::pair{"loss", 1.5}));
+}
+
+TEST(MetricMatcher, WhatIsNoFiniteNumberIsNoMatchAndIsSaid) {
+  MetricMatcher matcher{{{"loss", "loss: (\\S+)"}}};
+  EXPECT_TRUE(matches(matcher, "loss: nan").empty());
+  EXPECT_TRUE(matches(matcher, "loss: high").empty());
+  EXPECT_THAT(matcher.unmatched(), ElementsAre(HasSubstr("matched 'nan', which is no finite")));
+}
+
+TEST(MetricMatcher, PatternsThatCannotBeUsedAreSaid) {
+  MetricMatcher matcher{{{"a", "(?=x)(y)"}, {"b", "("}, {"c", "no group"}}};
+  ASSERT_EQ(matcher.warnings().size(), 3U);
+  EXPECT_THAT(matcher.warnings()[2], HasSubstr("has no group"));
+}
+
+TEST(MetricMatcher, AHostilePatternOnAHostileLineTakesLinearTime) {
+  MetricMatcher matcher{{{"evil", "(a+)+b([0-9])"}, {"wide", "(x?){500}x{500}(1)"}}};
+  const std::string line(1 << 18, 'a');
+  EXPECT_TRUE(matches(matcher, line).empty());
+}
+
+class TreeTest : public testing::Test {
+ protected:
+  TempFolder folder_ = TempFolder::create().value();
+  fs::path path_ = folder_.path() / "ml";
+  MlTree tree_ = MlTree::open(path_, {getuid(), getgid()}).value();
+
+  UniqueFd archive_of(const std::string& shell) {
+    const std::string file = (folder_.path() / "a.tar").string();
+    const std::string command = "cd " + folder_.path().string() + " && (" + shell + ")";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    return open_file(file, O_RDONLY).value();
+  }
+};
+
+TEST_F(TreeTest, ConfigurationIsWhatTheContractSays) {
+  AgentSpec spec;
+  spec.instance_type = "ml.g5.xlarge";
+  spec.hyperparameters = {{"lr", "0.1"}, {"opt", "\"adam\""}};
+  spec.channels = {{.name = "train", .s3_uri = "s3://b/p", .content_type = "image/jpeg"},
+                   {.name = "model", .s3_uri = "s3://b/m"}};
+  spec.metrics = {{"loss", "l=(.)"}};
+  prepare_ml_tree(tree_, spec).value();
+  const auto config = [&](const char* name) {
+    return read_file(path_ / "input/config" / name).value();
+  };
+  EXPECT_EQ(config("hyperparameters.json"), R"({"lr":"0.1","opt":"\"adam\""})");
+  EXPECT_EQ(config("inputdataconfig.json"),
+            R"({"train":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated",)"
+            R"("RecordWrapperType":"None","ContentType":"image/jpeg"},)"
+            R"("model":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated",)"
+            R"("RecordWrapperType":"None"}})");
+  EXPECT_EQ(config("resourceconfig.json"),
+            R"({"current_host":"algo-1","current_instance_type":"ml.g5.xlarge",)"
+            R"("current_group_name":"homogeneousCluster","hosts":["algo-1"],)"
+            R"("instance_groups":[{"instance_group_name":"homogeneousCluster",)"
+            R"("instance_type":"ml.g5.xlarge","hosts":["algo-1"]}],)"
+            R"("network_interface_name":"eth0","topology":null})");
+  EXPECT_EQ(config("metric-definition-regex.json"), R"re([{"Name":"loss","Regex":"l=(.)"}])re");
+  EXPECT_TRUE(fs::is_directory(path_ / "output/data"));
+}
+
+TEST_F(TreeTest, NothingIsOpenedThroughALinkOrOutside) {
+  std::ofstream{folder_.path() / "secret"} << "x";
+  fs::create_symlink(folder_.path(), path_ / "out");
+  fs::create_symlink("../secret", path_ / "failure");
+  EXPECT_FALSE(tree_.open_file("out/secret"));
+  EXPECT_FALSE(tree_.open_file("failure"));
+  EXPECT_FALSE(tree_.open_file("../secret"));
+  EXPECT_FALSE(tree_.open_folder("out"));
+  EXPECT_FALSE(tree_.write_file("out/new", "x"));
+  EXPECT_FALSE(tree_.make_executable("failure"));
+  ASSERT_EQ(mkfifo((path_ / "pipe").c_str(), 0644), 0);
+  EXPECT_EQ(tree_.open_file("pipe").error().code, Code::kInvalidArgument);
+  EXPECT_EQ(tree_.open_file("none").error().code, Code::kNotFound);
+}
+
+TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
+  for (const char* name : {"model/b", "model/a/z", "model/a/caf\xc3\xa9"}) {
+    tree_.write_file(name, std::string(3 << 20, name[6])).value();
+  }
+  for (const char* name : {"model/b", "model/a/z", "model/a/caf\xc3\xa9", "model/a"}) {
+    const timespec times[2] = {{1000, 0}, {1000, 0}};
+    utimensat(AT_FDCWD, (path_ / name).c_str(), times, 0);
+  }
+  std::string packed[2];
+  for (std::string& bytes : packed) {
+    const fs::path file = folder_.path() / "model.tar.gz";
+    const UniqueFd fd = open_file(file, O_WRONLY | O_CREAT | O_TRUNC).value();
+    pack_folder(tree_, "model", fd.get()).value();
+    bytes = read_file(file).value();
+  }
+  EXPECT_EQ(packed[0], packed[1]);
+  const std::string check = "cd " + folder_.path().string() +
+                            " && gzip -t model.tar.gz && mkdir x && tar -C x -xzf model.tar.gz && "
+                            "diff -r x ml/model && "
+                            "python3 -c \"import tarfile; print(sorted(tarfile.open("
+                            "'model.tar.gz').getnames()))\" > names";
+  EXPECT_EQ(std::system(check.c_str()), 0);
+  EXPECT_EQ(read_file(folder_.path() / "names").value(), "['a', 'a/caf\xc3\xa9', 'a/z', 'b']\n");
+}
+
+TEST_F(TreeTest, AnEmptyFolderIsAnArchiveThatTarReads) {
+  const UniqueFd fd = open_file(folder_.path() / "e.tar.gz", O_WRONLY | O_CREAT).value();
+  pack_folder(tree_, "model", fd.get()).value();
+  EXPECT_EQ(std::system(("tar -tzf " + (folder_.path() / "e.tar.gz").string()).c_str()), 0);
+}
+
+TEST_F(TreeTest, UnpackingKeepsFilesFoldersAndModes) {
+  const UniqueFd fd = archive_of(
+      "mkdir -p s/sub && echo 1 > s/train.py && echo 2 > s/sub/x.sh && chmod 755 s/sub/x.sh && "
+      "ln -s train.py s/link && tar -C s -cf a.tar .");
+  unpack_archive(fd.get(), tree_, "code").value();
+  EXPECT_EQ(read_file(path_ / "code/train.py").value(), "1\n");
+  EXPECT_EQ(fs::read_symlink(path_ / "code/link"), "train.py");
+  struct stat info {};
+  stat((path_ / "code/sub/x.sh").c_str(), &info);
+  EXPECT_EQ(info.st_mode & 0777U, 0755U);
+}
+
+TEST_F(TreeTest, HostileArchivesWriteNothingOutside) {
+  const char* shells[] = {
+      "echo x > f && tar -cf a.tar --transform 's,f,../escaped,' -P f",
+      "echo x > f && tar -cf a.tar --transform 's,f,/tmp/atelier-escaped,' -P f",
+      "ln -sfn .. l && mkdir -p d && echo x > d/escaped && tar -cf a.tar l && "
+      "tar -rf a.tar --transform 's,^d,l,' d/escaped",
+      "echo x > f && ln -f f g && tar -cf a.tar f g",
+      "rm -f p && mkfifo p && tar -cf a.tar p",
+      "head -c 3000 /dev/urandom > a.tar",
+  };
+  for (const char* shell : shells) {
+    const UniqueFd fd = archive_of(shell);
+    EXPECT_FALSE(unpack_archive(fd.get(), tree_, "code")) << shell;
+    EXPECT_FALSE(fs::exists(path_ / "escaped")) << shell;
+    EXPECT_FALSE(fs::exists(folder_.path() / "escaped")) << shell;
+    EXPECT_FALSE(fs::exists("/tmp/atelier-escaped")) << shell;
+    fs::remove_all(path_ / "code");
+  }
+}
+
+TEST_F(TreeTest, AnArchiveBeyondTheLimitsIsRefused) {
+  const UniqueFd bytes = archive_of("head -c 200000 /dev/zero > f && tar -czf a.tar f");
+  const Result<void> large = unpack_archive(bytes.get(), tree_, "code", {.max_bytes = 100000});
+  ASSERT_FALSE(large);
+  EXPECT_THAT(large.error().message, HasSubstr("more bytes than are allowed"));
+  const UniqueFd many = archive_of("mkdir -p m && touch m/1 m/2 m/3 && tar -cf a.tar m");
+  EXPECT_FALSE(unpack_archive(many.get(), tree_, "code2", {.max_entries = 2}));
+}
+
+}  // namespace
+}  // namespace atelier::agent
