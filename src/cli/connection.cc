@@ -1,0 +1,125 @@
+#include "cli/connection.h"
+
+#include <fmt/core.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/id.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "http/key_file.h"
+
+namespace atelier::cli {
+namespace {
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+Result<Connection> from_data_folder(const std::filesystem::path& folder) {
+  Result<std::string> url = read_file(folder / "endpoint", 4096);
+  if (!url) {
+    return Error{
+        Code::kUnavailable,
+        fmt::format("no server has its data in '{0}' (there is no '{0}/endpoint'); start one with: "
+                    "atelier serve --data-dir {0}",
+                    folder.string())};
+  }
+  while (!url->empty() && url->back() == '\n') url->pop_back();
+  http::MemoryKeyStore keys;
+  const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
+  std::string region = environment("AWS_DEFAULT_REGION");
+  return Connection{*url, region.empty() ? kDefaultRegion : region, file.first().credentials};
+}
+
+std::string service_of(std::string_view operation) {
+  return operation.starts_with("Logs_") ? "logs" : "sagemaker";
+}
+
+Error refusal(const http::ClientResponse& response) {
+  const Result<json::value> body = parse_json(response.body);
+  std::string type;
+  std::string message;
+  if (body) {
+    type = find_string(*body, "__type").value_or("");
+    message = find_string(*body, "message").value_or(find_string(*body, "Message").value_or(""));
+  }
+  Code code = Code::kInvalidArgument;
+  if (type.find("NotFound") != std::string::npos ||
+      message.find("not found") != std::string::npos) {
+    code = Code::kNotFound;
+  } else if (type.find("InUse") != std::string::npos) {
+    code = Code::kAlreadyExists;
+  } else if (response.status == 403 || type.find("Signature") != std::string::npos) {
+    code = Code::kUnauthenticated;
+  } else if (response.status >= 500) {
+    code = Code::kUnavailable;
+  }
+  if (message.empty()) message = fmt::format("the server answered HTTP {}", response.status);
+  return Error{code, type.empty() ? message : fmt::format("{} ({})", message, type),
+               response.status >= 500 ? Retry::kYes : Retry::kNo};
+}
+
+}  // namespace
+
+std::filesystem::path default_data_folder() {
+  if (const std::string named = environment("ATELIER_DATA_DIR"); !named.empty()) return named;
+  if (const std::string data = environment("XDG_DATA_HOME"); !data.empty()) {
+    return std::filesystem::path{data} / "atelier";
+  }
+  const std::string home = environment("HOME");
+  return std::filesystem::path{home.empty() ? "/root" : home} / ".local/share/atelier";
+}
+
+Result<Connection> find_connection(const std::filesystem::path& data_folder) {
+  if (!data_folder.empty()) return from_data_folder(data_folder);
+  const std::string url = environment("AWS_ENDPOINT_URL");
+  const std::string key = environment("AWS_ACCESS_KEY_ID");
+  if (!url.empty() && !key.empty()) {
+    const std::string region = environment("AWS_DEFAULT_REGION");
+    return Connection{
+        url,
+        region.empty() ? kDefaultRegion : region,
+        {key, environment("AWS_SECRET_ACCESS_KEY"), environment("AWS_SESSION_TOKEN")}};
+  }
+  return from_data_folder(default_data_folder());
+}
+
+objects::S3Endpoint s3_endpoint(const Connection& connection) {
+  return {connection.url, connection.region, connection.credentials, {}};
+}
+
+Result<json::value> ApiClient::call(std::string_view operation, const json::value& request) {
+  const std::string body = json::serialize(request);
+  // One id for every try of a call: a create whose answer got lost is recognised when it comes
+  // again.
+  const std::string invocation = random_id();
+  for (int attempt = 0;; ++attempt) {
+    http::ClientRequest call;
+    call.method = "POST";
+    call.url = connection_.url + "/";
+    call.body = body;
+    call.timeout = std::chrono::seconds{60};
+    call.headers = {{"Host", connection_.url.substr(connection_.url.find("://") + 3)},
+                    {"Content-Type", "application/x-amz-json-1.1"},
+                    {"X-Amz-Target", std::string{operation}},
+                    {"amz-sdk-invocation-id", invocation}};
+    http::sign("POST", "/", call.headers, sha256_hex(body), connection_.credentials,
+               connection_.region, service_of(operation), system_clock().now());
+    Result<http::ClientResponse> response = client_.send(std::move(call));
+    if (response && response->status == 200) return parse_json(response->body);
+    Error error = response ? refusal(*response) : response.error().within(connection_.url);
+    if (error.retry == Retry::kNo || attempt == 4) return error;
+    std::mt19937 random{std::random_device{}()};
+    const int ceiling = 100 << attempt;
+    std::this_thread::sleep_for(std::chrono::milliseconds{
+        std::uniform_int_distribution<int>{ceiling / 2, ceiling}(random)});
+  }
+}
+
+}  // namespace atelier::cli

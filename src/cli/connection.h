@@ -1,0 +1,50 @@
+// How the command line finds and calls a server: the same signed API that every other client uses.
+#pragma once
+
+#include <boost/json/fwd.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "http/client.h"
+#include "http/sigv4.h"
+#include "objects/s3_client.h"
+
+namespace atelier::cli {
+
+inline constexpr const char* kDefaultRegion = "us-west-2";
+inline constexpr const char* kAccount = "000000000000";
+inline constexpr const char* kRoleArn = "arn:aws:iam::000000000000:role/atelier";
+
+// $ATELIER_DATA_DIR, else $XDG_DATA_HOME/atelier, else ~/.local/share/atelier.
+std::filesystem::path default_data_folder();
+
+struct Connection {
+  std::string url;  // "http://127.0.0.1:8089"
+  std::string region;
+  http::Credentials credentials;
+};
+
+// A named data folder is asked first; without one AWS_ENDPOINT_URL with the AWS keys of the
+// environment; then the default data folder. The error says how to start or name a server.
+Result<Connection> find_connection(const std::filesystem::path& data_folder);
+
+objects::S3Endpoint s3_endpoint(const Connection& connection);
+
+// Calls operations of the AWS JSON protocol.
+class ApiClient {
+ public:
+  explicit ApiClient(Connection connection) : connection_(std::move(connection)) {}
+  // `operation`: "SageMaker.DescribeTrainingJob", "Logs_20140328.GetLogEvents". A refusal by the
+  // server becomes an Error whose message is the server's own.
+  Result<boost::json::value> call(std::string_view operation, const boost::json::value& request);
+  [[nodiscard]] const Connection& connection() const { return connection_; }
+
+ private:
+  Connection connection_;
+  http::Client client_;
+};
+
+}  // namespace atelier::cli

@@ -1,0 +1,176 @@
+#include <fmt/core.h>
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/connection.h"
+#include "cli/verbs.h"
+
+namespace atelier::cli {
+namespace {
+namespace fs = std::filesystem;
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+Variables client_environment(const Connection& connection, const std::string& sdk_config) {
+  Variables variables = {
+      {"AWS_ENDPOINT_URL", connection.url},
+      {"AWS_DEFAULT_REGION", connection.region},
+      {"AWS_REGION", connection.region},
+      {"AWS_ACCESS_KEY_ID", connection.credentials.access_key},
+      {"AWS_SECRET_ACCESS_KEY", connection.credentials.secret_key},
+      // Without it clients look for the metadata service of a virtual machine in Amazon's cloud
+      // first.
+      {"AWS_EC2_METADATA_DISABLED", "true"},
+  };
+  if (!sdk_config.empty()) variables.emplace_back("SAGEMAKER_USER_CONFIG_OVERRIDE", sdk_config);
+  return variables;
+}
+
+std::string shell_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'')
+      quoted += "'\\''";
+    else
+      quoted += c;
+  }
+  return quoted + "'";
+}
+
+std::string as_exports(const Variables& variables) {
+  std::string text;
+  for (const auto& [name, value] : variables)
+    text += fmt::format("export {}={}\n", name, shell_quoted(value));
+  return text;
+}
+
+std::string sdk_config(const Connection& connection) {
+  return fmt::format(
+      "# For the SageMaker Python SDK, written by 'atelier init'. Without it the SDK asks Amazon's "
+      "own STS for\n"
+      "# the account, whatever endpoint is set.\n"
+      "SchemaVersion: '1.0'\n"
+      "SageMaker:\n"
+      "  PythonSDK:\n"
+      "    Modules:\n"
+      "      TelemetryOptOut: true\n"
+      "      Session:\n"
+      "        DefaultS3Bucket: sagemaker-{}-{}\n"
+      "  TrainingJob:\n"
+      "    RoleArn: {}\n",
+      connection.region, kAccount, kRoleArn);
+}
+
+std::string resource_metadata() {
+  return json::serialize(json::object{{"ExecutionRoleArn", kRoleArn}}) + "\n";
+}
+
+struct InitOptions {
+  std::string data_folder;
+  std::string sdk_config;
+  std::string metadata;
+  std::string env_file;
+};
+
+Result<void> write_new(const fs::path& path, const std::string& text, mode_t mode) {
+  if (path.has_parent_path()) TRY(make_folders(path.parent_path()));
+  Result<void> made = create_file_durably(path, text, mode);
+  if (!made && made.error().code == Code::kAlreadyExists) {
+    return Error{
+        Code::kAlreadyExists,
+        fmt::format(
+            "'{}' is there already and is left as it is; name another file, or move it away",
+            path.string())};
+  }
+  if (made) std::cout << "wrote " << path.string() << '\n';
+  return made;
+}
+
+// Refuses before the first write, so that a run writes all that it was told or nothing.
+Result<void> all_are_new(const std::vector<std::string>& paths) {
+  std::error_code ignored;
+  for (const std::string& path : paths) {
+    if (!path.empty() && fs::exists(fs::symlink_status(path, ignored))) {
+      return Error{
+          Code::kAlreadyExists,
+          fmt::format("'{}' is there already and is left as it is; nothing was written", path)};
+    }
+  }
+  return {};
+}
+
+Result<void> init(const InitOptions& options) {
+  const Connection connection = TRY(find_connection(options.data_folder));
+  if (options.sdk_config.empty() && options.metadata.empty() && options.env_file.empty()) {
+    std::cout << "Nothing is written until you say where. What unmodified SDK code needs:\n\n"
+              << "1. the variables that 'atelier env' prints      --env-file FILE\n"
+              << "2. the SDK's configuration                      --sdk-config "
+                 "~/.config/sagemaker/config.yaml\n\n"
+              << sdk_config(connection) << "\n"
+              << "3. for get_execution_role() without a call      --metadata "
+                 "/opt/ml/metadata/resource-metadata.json\n\n"
+              << resource_metadata();
+    return {};
+  }
+  TRY(all_are_new({options.sdk_config, options.metadata, options.env_file}));
+  if (!options.sdk_config.empty()) TRY(write_new(options.sdk_config, sdk_config(connection), 0644));
+  if (!options.metadata.empty()) TRY(write_new(options.metadata, resource_metadata(), 0644));
+  if (!options.env_file.empty()) {
+    std::error_code failure;
+    const std::string config =
+        options.sdk_config.empty() ? "" : fs::absolute(options.sdk_config, failure).string();
+    TRY(write_new(options.env_file, as_exports(client_environment(connection, config)), 0600));
+  }
+  return {};
+}
+
+}  // namespace
+
+void add_env(CLI::App& program, Outcome& outcome) {
+  auto folder = std::make_shared<std::string>();
+  auto as_json = std::make_shared<bool>(false);
+  CLI::App* verb = program.add_subcommand(
+      "env", "Prints what boto3, the AWS CLI and the SDK need in their environment");
+  verb->add_option("--data-dir", *folder, "Data folder of the server");
+  verb->add_flag("--json", *as_json, "As a JSON object");
+  verb->footer("Example: eval \"$(atelier env --data-dir ./data)\" && aws s3 ls");
+  verb->callback([folder, as_json, &outcome] {
+    const Result<Connection> connection = find_connection(*folder);
+    if (!connection) {
+      outcome.exit_code = report_error(connection.error());
+      return;
+    }
+    const Variables variables = client_environment(*connection, "");
+    if (!*as_json) {
+      std::cout << as_exports(variables);
+      return;
+    }
+    json::object object;
+    for (const auto& [name, value] : variables) object[name] = value;
+    std::cout << pretty_json(object) << '\n';
+  });
+}
+
+void add_init(CLI::App& program, Outcome& outcome) {
+  auto options = std::make_shared<InitOptions>();
+  CLI::App* verb = program.add_subcommand(
+      "init", "Writes the configuration that unmodified SDK code needs, where you say");
+  verb->add_option("--data-dir", options->data_folder, "Data folder of the server");
+  verb->add_option("--sdk-config", options->sdk_config,
+                   "Write the SageMaker SDK's config.yaml here");
+  verb->add_option("--metadata", options->metadata, "Write resource-metadata.json here");
+  verb->add_option("--env-file", options->env_file,
+                   "Write the exports of 'atelier env' here (mode 0600)");
+  verb->footer(
+      "A file that is there is never written over. Without options it shows what it would write.\n"
+      "Example: atelier init --data-dir ./data --sdk-config ./sdk.yaml --env-file ./atelier.env");
+  verb->callback([options, &outcome] {
+    const Result<void> done = init(*options);
+    outcome.exit_code = done ? kOk : report_error(done.error());
+  });
+}
+
+}  // namespace atelier::cli

@@ -1,0 +1,207 @@
+#include "cli/follow.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+
+#include "base/json.h"
+#include "base/time.h"
+#include "cli/terminal.h"
+
+namespace atelier::cli {
+namespace {
+
+constexpr const char* kLogGroup = "/aws/sagemaker/TrainingJobs";
+constexpr std::chrono::milliseconds kPollEvery{300};
+
+// What people see of a job; keeps the live line below everything else.
+class Screen {
+ public:
+  explicit Screen(bool quiet)
+      : quiet_(quiet), terminal_(isatty(STDOUT_FILENO) == 1), colour_(colour_on_stdout()) {}
+  ~Screen() { clear(); }
+  Screen(const Screen&) = delete;
+  Screen& operator=(const Screen&) = delete;
+
+  void state(std::string_view status, std::string_view message) {
+    if (quiet_) return;
+    clear();
+    std::cout << styled(fmt::format("{:<12}", status), Style::kCyan, colour_) << ' ' << message
+              << std::endl;
+  }
+
+  void log_line(const std::string& line) {
+    if (quiet_) return;
+    const auto parts = parse_progress(line);
+    if (!parts.empty() && terminal_) {
+      live_ = render_progress(parts);
+      std::fprintf(stdout, "\r\x1b[2K%s", live_.c_str());
+      std::fflush(stdout);
+      drawn_ = true;
+      return;
+    }
+    clear();
+    std::cout << line << '\n' << std::flush;
+  }
+
+ private:
+  void clear() {
+    if (drawn_) std::fputs("\r\x1b[2K", stdout);
+    drawn_ = false;
+  }
+  bool quiet_;
+  bool terminal_;
+  bool colour_;
+  bool drawn_ = false;
+  std::string live_;
+};
+
+// Reads a job's log stream from where it last was.
+class LogCursor {
+ public:
+  LogCursor(ApiClient& api, std::string job) : api_(api), job_(std::move(job)) {}
+
+  // Hands every new line on; true when there was one.
+  Result<bool> advance(const std::function<void(double time, std::string line)>& each) {
+    if (stream_.empty() && !TRY(find_stream())) return false;
+    bool any = false;
+    while (true) {
+      json::object request{
+          {"logGroupName", kLogGroup}, {"logStreamName", stream_}, {"startFromHead", true}};
+      if (!token_.empty()) request["nextToken"] = token_;
+      const json::value page = TRY(api_.call("Logs_20140328.GetLogEvents", request));
+      const json::array* events = find_array(page, "events");
+      token_ = find_string(page, "nextForwardToken").value_or(token_);
+      if (events == nullptr || events->empty()) return any;
+      any = true;
+      for (const json::value& event : *events) {
+        each(find_number(event, "timestamp").value_or(0),
+             find_string(event, "message").value_or(""));
+      }
+    }
+  }
+
+ private:
+  Result<bool> find_stream() {
+    const json::value found = TRY(api_.call("Logs_20140328.DescribeLogStreams",
+                                            json::object{{"logGroupName", kLogGroup},
+                                                         {"logStreamNamePrefix", job_ + "/"},
+                                                         {"orderBy", "LogStreamName"}}));
+    const json::array* streams = find_array(found, "logStreams");
+    if (streams == nullptr || streams->empty()) return false;
+    stream_ = find_string(streams->front(), "logStreamName").value_or("");
+    return !stream_.empty();
+  }
+
+  ApiClient& api_;
+  std::string job_;
+  std::string stream_;
+  std::string token_;
+};
+
+bool has_ended(const json::value& job) {
+  const std::string status = find_string(job, "TrainingJobStatus").value_or("");
+  return status == "Completed" || status == "Failed" || status == "Stopped";
+}
+
+// Those not shown yet; the current one only if `last_too`.
+void show_new_states(Screen& screen, const json::value& job, bool last_too, std::size_t& shown) {
+  const json::array* transitions = find_array(job, "SecondaryStatusTransitions");
+  if (transitions == nullptr) return;
+  for (; shown + (last_too ? 0 : 1) < transitions->size(); ++shown) {
+    const json::value& transition = (*transitions)[shown];
+    screen.state(find_string(transition, "Status").value_or(""),
+                 find_string(transition, "StatusMessage").value_or(""));
+  }
+}
+
+// "3/8" as a fraction; nothing for anything else.
+double fraction_of(const std::string& text) {
+  const std::size_t slash = text.find('/');
+  if (slash == std::string::npos) return -1;
+  const double total = std::strtod(text.c_str() + slash + 1, nullptr);
+  return total > 0 ? std::strtod(text.c_str(), nullptr) / total : -1;
+}
+
+}  // namespace
+
+std::map<std::string, std::string> parse_progress(std::string_view line) {
+  static constexpr std::string_view kMark = "progress: ";
+  std::map<std::string, std::string> parts;
+  if (!line.starts_with(kMark)) return parts;
+  line.remove_prefix(kMark.size());
+  while (!line.empty()) {
+    const std::size_t end = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(0, end);
+    if (const std::size_t equals = word.find('='); equals != std::string_view::npos) {
+      parts[std::string{word.substr(0, equals)}] = std::string{word.substr(equals + 1)};
+    }
+    line.remove_prefix(std::min(end + 1, line.size()));
+  }
+  return parts;
+}
+
+std::string render_progress(const std::map<std::string, std::string>& parts) {
+  const auto part = [&parts](const char* name) {
+    const auto found = parts.find(name);
+    return found == parts.end() ? std::string{} : found->second;
+  };
+  std::string text = part("phase");
+  if (const std::string epoch = part("epoch"); !epoch.empty()) text += "  epoch " + epoch;
+  if (const double fraction = fraction_of(part("step")); fraction >= 0) {
+    const int filled = static_cast<int>(std::min(fraction, 1.0) * 20);
+    text += "  ";
+    for (int i = 0; i < 20; ++i) text += i < filled ? "█" : "░";
+    text += fmt::format(" {:3.0f} %", fraction * 100);
+  }
+  if (const std::string rate = part("images_per_second"); !rate.empty())
+    text += "  " + rate + " pictures/s";
+  if (const std::string eta = part("eta_seconds"); !eta.empty()) {
+    text += "  ETA " + format_duration(std::chrono::seconds{std::strtol(eta.c_str(), nullptr, 10)});
+  }
+  if (const std::string loss = part("train_loss"); !loss.empty()) text += "  loss " + loss;
+  return text;
+}
+
+Result<json::value> follow_job(ApiClient& api, const std::string& name,
+                               const FollowOptions& options) {
+  Screen screen{options.quiet};
+  LogCursor log{api, name};
+  std::size_t shown = 0;
+  while (true) {
+    json::value job =
+        TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
+    // The state is read before the log, so that an ended job's log is complete when it is read
+    // last.
+    const bool ended = has_ended(job);
+    // The last state of an ended job comes below its last line.
+    show_new_states(screen, job, !ended, shown);
+    if (!options.quiet || ended) {
+      TRY(log.advance([&screen](double, const std::string& line) { screen.log_line(line); }));
+    }
+    if (ended) {
+      show_new_states(screen, job, true, shown);
+      return job;
+    }
+    if (options.interrupted()) return job;
+    std::this_thread::sleep_for(kPollEvery);
+  }
+}
+
+Result<void> print_log(ApiClient& api, const std::string& name, bool with_times) {
+  TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
+  LogCursor log{api, name};
+  TRY(log.advance([with_times](double time, const std::string& line) {
+    if (with_times)
+      std::cout << format_iso8601(from_epoch_milliseconds(static_cast<std::int64_t>(time)), true)
+                << "  ";
+    std::cout << line << '\n';
+  }));
+  return {};
+}
+
+}  // namespace atelier::cli

@@ -1,0 +1,66 @@
+// The program `atelier`: reads the arguments and calls the verb that they name.
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <iostream>
+
+#include "cli/terminal.h"
+#include "cli/verbs.h"
+
+namespace atelier::cli {
+
+ExitCode exit_code_for(const Error& error) {
+  switch (error.code) {
+    case Code::kInvalidArgument:
+    case Code::kOutOfRange:
+      return kUsage;
+    case Code::kUnavailable:
+    case Code::kDeadlineExceeded:
+      return kUnreachable;
+    case Code::kUnauthenticated:
+    case Code::kPermissionDenied:
+      return kDenied;
+    case Code::kNotFound:
+      return kNotThere;
+    default:
+      return kFailed;
+  }
+}
+
+ExitCode report_error(const Error& error) {
+  std::cerr << styled("atelier:", Style::kRed, colour_on_stderr()) << ' ' << error.message << '\n';
+  return exit_code_for(error);
+}
+
+}  // namespace atelier::cli
+
+int main(int argc, char** argv) {
+  using namespace atelier::cli;
+  std::signal(SIGPIPE, SIG_IGN);
+  CLI::App program{"Atelier: a training studio on machines you own, with SageMaker's API.",
+                   "atelier"};
+  program.require_subcommand(1);
+  program.set_version_flag("--version", "atelier " ATELIER_VERSION);
+  program.footer(
+      "Example:\n"
+      "  atelier serve --data-dir ./data &\n"
+      "  atelier dataset import fashion-mnist s3://pictures/fashion --data-dir ./data\n"
+      "  atelier train examples/fashion.yaml --data-dir ./data\n\n"
+      "Exit codes: 0 done, 1 failed, 2 wrong usage or input, 3 no server, 4 not allowed,\n"
+      "            5 not found, 6 the job was stopped.");
+  Outcome outcome;
+  add_serve(program, outcome);
+  add_env(program, outcome);
+  add_init(program, outcome);
+  add_dataset(program, outcome);
+  add_train(program, outcome);
+  add_jobs(program, outcome);
+  add_s3(program, outcome);
+  add_agent(program, outcome);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = program.exit(error);
+    return code == 0 ? kOk : kUsage;
+  }
+  return outcome.exit_code;
+}

@@ -1,0 +1,177 @@
+#include <fmt/core.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+
+#include "api/front_door.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "cli/connection.h"
+#include "cli/verbs.h"
+#include "compute/instance_types.h"
+#include "http/key_file.h"
+#include "http/server.h"
+#include "jobs/service.h"
+#include "objects/s3_service.h"
+
+namespace atelier::cli {
+namespace {
+namespace fs = std::filesystem;
+
+struct ServeOptions {
+  std::string data_folder;
+  std::string listen = "127.0.0.1:8089";
+  std::string region = kDefaultRegion;
+  std::string python = "/usr/bin/python3";
+  bool verbose = false;
+};
+
+bool is_loopback(const std::string& listen) {
+  return listen.starts_with("127.") || listen.starts_with("[::1]") ||
+         listen.starts_with("localhost:");
+}
+
+// Holds the folder for this server alone, and says who holds it if another does.
+Result<UniqueFd> take_folder(const fs::path& folder) {
+  TRY(make_folders(folder, 0700));
+  Result<UniqueFd> lock = lock_file(folder / "server.lock");
+  if (!lock) {
+    if (lock.error().code != Code::kFailedPrecondition) return lock;
+    const Result<std::string> owner = read_file(folder / "server.lock", 64);
+    return Error{
+        Code::kFailedPrecondition,
+        fmt::format("another server (process {}) has its data in '{}'; stop it, or name another "
+                    "folder with --data-dir",
+                    owner ? owner->substr(0, owner->find('\n')) : "unknown", folder.string())};
+  }
+  if (ftruncate(lock->get(), 0) != 0) return error_from_errno("server.lock", errno);
+  TRY(write_all(lock->get(), fmt::format("{}\n", getpid())));
+  return lock;
+}
+
+Result<compute::InstanceTable> instance_table(const fs::path& folder) {
+  const fs::path path = folder / "instances.toml";
+  Result<std::string> text = read_file(path, std::size_t{1} << 20);
+  if (!text) {
+    if (text.error().code == Code::kNotFound) return compute::builtin_instance_table();
+    return text.error();
+  }
+  Result<compute::InstanceTable> table = compute::parse_instance_table(*text);
+  if (!table) return table.error().within(path.string());
+  return table;
+}
+
+// What atelier-vision needs to see besides the system's folders: itself, and the folder of
+// pretrained weights, which it looks for in the same places (vision/pretrained.h).
+compute::RuntimeTable runtimes(const ServeOptions& options, const fs::path& self) {
+  const fs::path vision = self.parent_path() / "atelier-vision";
+  std::error_code ignored;
+  compute::RuntimeTable table;
+  table.python = options.python;
+  if (!fs::exists(vision, ignored)) return table;
+  table.vision_program = vision.string();
+  table.vision_folders = {vision.string()};
+  std::vector<fs::path> weights = {self.parent_path().parent_path() / "share/weights"};
+  if (const char* named = std::getenv("ATELIER_WEIGHTS_DIR")) weights.emplace_back(named);
+  for (fs::path above = self.parent_path(); above.has_relative_path();
+       above = above.parent_path()) {
+    weights.push_back(above / ".cache/weights");
+  }
+  for (const fs::path& folder : weights) {
+    if (fs::is_directory(folder, ignored)) table.vision_folders.push_back(folder.string());
+  }
+  return table;
+}
+
+Result<void> serve(const ServeOptions& options) {
+  if (!is_loopback(options.listen)) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format(
+            "--listen {}: only loopback addresses are served without TLS, and this version has "
+            "none; use 127.0.0.1:PORT (a tunnel such as ssh -L reaches it from elsewhere)",
+            options.listen)};
+  }
+  // Signals are taken by sigwait below; every thread started from here on leaves them alone.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  std::error_code failure;
+  const fs::path folder = fs::absolute(options.data_folder, failure).lexically_normal();
+  const UniqueFd lock = TRY(take_folder(folder));
+  http::MemoryKeyStore keys;
+  const http::KeyFile key_file = TRY(http::KeyFile::open_or_create(folder / "keys.json", keys));
+  const Clock& clock = system_clock();
+  const std::unique_ptr<objects::S3Service> s3 =
+      TRY(objects::S3Service::open(folder / "objects", clock, options.region));
+
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
+  auto url = std::make_shared<std::string>();
+  jobs::ServiceOptions job_options;
+  job_options.folder = folder / "jobs";
+  job_options.agent_program = self;
+  job_options.region = options.region;
+  job_options.account = kAccount;
+  job_options.instances = TRY(instance_table(folder));
+  job_options.runtimes = runtimes(options, self);
+  job_options.s3 = [url, credentials = key_file.first().credentials, region = options.region] {
+    return objects::S3Endpoint{*url, region, credentials, {}};
+  };
+  const std::unique_ptr<jobs::Service> jobs =
+      TRY(jobs::Service::open(std::move(job_options), clock));
+
+  const std::unique_ptr<http::Handler> front_door =
+      api::make_front_door({keys, *s3, *jobs, clock, options.region, kAccount});
+  http::ServerOptions server_options;
+  server_options.listen = options.listen;
+  http::Server server = TRY(http::Server::start(server_options, *front_door));
+  const std::string address = server.address();
+  *url = fmt::format("http://{}:{}",
+                     address.find(':') == std::string::npos ? address : "[" + address + "]",
+                     server.port());
+  TRY(write_file_durably(folder / "endpoint", *url + "\n"));
+  jobs->run();
+  std::cout << "ready " << *url << std::endl;
+
+  int received = 0;
+  sigwait(&signals, &received);
+  log::info(fmt::format("{}: stopping; jobs that run go on by themselves", strsignal(received)));
+  server.stop();
+  return {};
+}
+
+}  // namespace
+
+void add_serve(CLI::App& program, Outcome& outcome) {
+  auto options = std::make_shared<ServeOptions>();
+  options->data_folder = default_data_folder().string();
+  CLI::App* verb = program.add_subcommand("serve", "Starts the server: API, object store and jobs");
+  verb->add_option("--data-dir", options->data_folder, "Where keys, objects and jobs are kept")
+      ->capture_default_str();
+  verb->add_option("--listen", options->listen, "ADDR:PORT; port 0 picks a free one")
+      ->capture_default_str();
+  verb->add_option("--region", options->region, "Region that clients name")->capture_default_str();
+  verb->add_option("--python", options->python, "Python that runs users' scripts")
+      ->capture_default_str();
+  verb->add_flag("--verbose", options->verbose, "Log more");
+  verb->footer(
+      "Example: atelier serve --data-dir ./data --listen 127.0.0.1:8089\n"
+      "Prints 'ready http://ADDR:PORT' once it answers, and writes it to DIR/endpoint. SIGTERM "
+      "ends it;\n"
+      "jobs go on, and are taken up again by the next start.");
+  verb->callback([options, &outcome] {
+    if (options->verbose) log::set_level(log::Level::kDebug);
+    const Result<void> done = serve(*options);
+    outcome.exit_code = done ? kOk : report_error(done.error());
+  });
+}
+
+}  // namespace atelier::cli
