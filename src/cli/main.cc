@@ -1,37 +1,8 @@
 // The program `atelier`: reads the arguments and calls the verb that they name.
 #include <CLI/CLI.hpp>
 #include <csignal>
-#include <iostream>
 
-#include "cli/terminal.h"
 #include "cli/verbs.h"
-
-namespace atelier::cli {
-
-ExitCode exit_code_for(const Error& error) {
-  switch (error.code) {
-    case Code::kInvalidArgument:
-    case Code::kOutOfRange:
-      return kUsage;
-    case Code::kUnavailable:
-    case Code::kDeadlineExceeded:
-      return kUnreachable;
-    case Code::kUnauthenticated:
-    case Code::kPermissionDenied:
-      return kDenied;
-    case Code::kNotFound:
-      return kNotThere;
-    default:
-      return kFailed;
-  }
-}
-
-ExitCode report_error(const Error& error) {
-  std::cerr << styled("atelier:", Style::kRed, colour_on_stderr()) << ' ' << error.message << '\n';
-  return exit_code_for(error);
-}
-
-}  // namespace atelier::cli
 
 int main(int argc, char** argv) {
   using namespace atelier::cli;
