@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -87,6 +88,26 @@ Result<void> walk(int folder, const std::string& prefix, int depth, std::vector<
   }
   return {};
 }
+
+// libarchive takes names to be in the locale's encoding, and a program starts in "C", where what is
+// not ASCII has none. This thread speaks UTF-8 for as long as the object lives.
+class Utf8Locale {
+ public:
+  Utf8Locale() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
+    if (locale_ != nullptr) before_ = uselocale(locale_);
+  }
+  ~Utf8Locale() {
+    if (locale_ == nullptr) return;
+    uselocale(before_);
+    freelocale(locale_);
+  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
+
+ private:
+  locale_t locale_ = nullptr;
+  locale_t before_ = nullptr;
+};
 
 Error archive_error(archive* handle, std::string_view what) {
   const char* words = archive_error_string(handle);
@@ -237,6 +258,7 @@ Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& 
 
 Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) {
   const std::vector<TreeEntry> entries = TRY(list_tree(tree, folder));
+  const Utf8Locale utf8;
   GzipWriter gzip{fd, std::thread::hardware_concurrency()};
   Output output{&gzip, {}};
   const Writer writer{archive_write_new()};
@@ -260,6 +282,7 @@ Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) 
 
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
                             const UnpackLimits& limits) {
+  const Utf8Locale utf8;
   const Reader reader{archive_read_new()};
   archive_read_support_filter_gzip(reader.get());
   archive_read_support_filter_bzip2(reader.get());
