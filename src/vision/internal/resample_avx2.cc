@@ -11,28 +11,31 @@ namespace {
 
 #define ATELIER_AVX2 __attribute__((target("avx2")))
 
-// The sum of one output, its taps split between the halves: [r g b 0] of even groups of two taps,
-// and of odd ones. Four pixels a step: bytes r0 g0 b0 r1 ... become 16-bit pairs (r0 r1)(g0 g1)(b0
-// b1)(0 0) and the same of pixels 2 and 3, so one multiply-add sums two taps of each colour;
-// weights w0 w1 w2 w3 become (w0 w1) four times and (w2 w3) four times.
+// The sum of one output, to be added across the two halves: [r g b 0] of taps 0, 1, 4, 5, ... and
+// of 2, 3, 6, 7, ... Four pixels a step: bytes r0 g0 b0 r1 ... become 16-bit pairs (r0 r1)(g0
+// g1)(b0 b1)(0 0) and the same of pixels 2 and 3, so one multiply-add sums two taps of each colour;
+// weights w0 w1 w2 w3 become (w0 w1) four times and (w2 w3) four times. kOneGroup: there are at
+// most four taps, as in nearly all training sets.
+template <bool kOneGroup>
 ATELIER_AVX2 inline __m256i convolve_rgb(const std::uint8_t* from, const std::int16_t* weights,
                                          int taps) {
   const __m128i pairs = _mm_setr_epi8(0, 3, 1, 4, 2, 5, -1, -1, 6, 9, 7, 10, 8, 11, -1, -1);
   const __m256i high_order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3,  //
                                               4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7);
-  const __m256i low_order = _mm256_add_epi8(high_order, _mm256_set1_epi8(8));
-  __m256i high = _mm256_setzero_si256();
-  __m256i low = high;
-  for (int t = 0; t < taps; t += kTapGroup) {
+  const __m256i low_order =
+      _mm256_setr_epi8(8, 9, 10, 11, 8, 9, 10, 11, 8, 9, 10, 11, 8, 9, 10, 11,  //
+                       12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15);
+  __m256i sum = _mm256_setzero_si256();
+  for (int t = 0; t < (kOneGroup ? 1 : taps); t += kTapGroup) {
     const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 3 * t));
     const __m256i pixels = _mm256_cvtepu8_epi16(_mm_shuffle_epi8(raw, pairs));
     const __m256i group = _mm256_broadcastsi128_si256(
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(weights + 2 * t)));
-    high =
-        _mm256_add_epi32(high, _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, high_order)));
-    low = _mm256_add_epi32(low, _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, low_order)));
+    const __m256i high = _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, high_order));
+    const __m256i low = _mm256_madd_epi16(pixels, _mm256_shuffle_epi8(group, low_order));
+    sum = _mm256_add_epi32(sum, _mm256_add_epi32(_mm256_slli_epi32(high, 8), low));
   }
-  return _mm256_add_epi32(_mm256_slli_epi32(high, 8), low);
+  return sum;
 }
 
 // Two outputs, one in each half, rounded.
@@ -42,43 +45,64 @@ ATELIER_AVX2 inline __m256i join_outputs(__m256i a, __m256i b) {
   return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(kWeightHalf)), kWeightBits);
 }
 
-// The output that lands at `position` of the row.
-ATELIER_AVX2 inline __m256i output_at(const std::uint8_t* row, const AxisPlan& plan, int row_first,
-                                      int count, bool flip, int position) {
-  const auto i = static_cast<std::size_t>(flip ? count - 1 - position : position);
-  return convolve_rgb(row + static_cast<std::ptrdiff_t>(plan.begins[i] - row_first) * 3,
-                      plan.weights_of(i), plan.taps);
-}
+// Outputs that are read one after the other, from the first or (flipped) from the last.
+template <bool kOneGroup>
+struct Outputs {
+  const std::uint8_t* row;  // where source 0 of the plan would be
+  const std::int32_t* begin;
+  const std::int16_t* weights;
+  int taps;
+  std::ptrdiff_t step;
+
+  ATELIER_AVX2 inline __m256i next() {
+    const __m256i sum = convolve_rgb<kOneGroup>(row + std::ptrdiff_t{*begin} * 3, weights, taps);
+    begin += step;
+    weights += step * 2 * (kOneGroup ? kTapGroup : taps);
+    return sum;
+  }
+};
 
 // Four outputs at a time, from left to right in `out`; a store of 16 bytes holds 12 of use, and the
 // next one, or the slack behind the row, takes the rest.
-ATELIER_AVX2 void horizontal_rgb(const std::uint8_t* row, const AxisPlan& plan, int row_first,
-                                 int count, bool flip, std::uint8_t* out) {
+template <bool kOneGroup>
+ATELIER_AVX2 void horizontal_rgb(Outputs<kOneGroup> outputs, int count, std::uint8_t* out) {
   const __m128i compress = _mm_setr_epi8(0, 1, 2, 8, 9, 10, 4, 5, 6, 12, 13, 14, -1, -1, -1, -1);
   int x = 0;
   for (; x + 4 <= count; x += 4) {
-    const __m256i first = join_outputs(output_at(row, plan, row_first, count, flip, x),
-                                       output_at(row, plan, row_first, count, flip, x + 1));
-    const __m256i second = join_outputs(output_at(row, plan, row_first, count, flip, x + 2),
-                                        output_at(row, plan, row_first, count, flip, x + 3));
-    const __m256i words = _mm256_packs_epi32(first, second);  // outputs 0 2 | 1 3
+    const __m256i a = outputs.next();
+    const __m256i b = outputs.next();
+    const __m256i c = outputs.next();
+    const __m256i d = outputs.next();
+    const __m256i words = _mm256_packs_epi32(join_outputs(a, b), join_outputs(c, d));  // a c | b d
     const __m128i bytes =
         _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * x), _mm_shuffle_epi8(bytes, compress));
   }
   for (; x < count; ++x) {
-    const __m256i one =
-        join_outputs(output_at(row, plan, row_first, count, flip, x), _mm256_setzero_si256());
-    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(one), _mm256_castsi256_si128(one));
+    const __m128i one =
+        _mm256_castsi256_si128(join_outputs(outputs.next(), _mm256_setzero_si256()));
+    const __m128i words = _mm_packs_epi32(one, one);
     const std::int32_t pixel = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
     std::memcpy(out + 3 * x, &pixel, 3);
   }
 }
 
+template <bool kOneGroup>
+Outputs<kOneGroup> outputs_of(const std::uint8_t* row, const AxisPlan& plan, int row_first,
+                              int count, bool flip) {
+  const std::size_t first = flip ? static_cast<std::size_t>(count) - 1 : 0;
+  return {row - std::ptrdiff_t{row_first} * 3, &plan.begins[first], plan.weights_of(first),
+          plan.taps, flip ? -1 : 1};
+}
+
 ATELIER_AVX2 void horizontal(const std::uint8_t* row, const AxisPlan& plan, int row_first,
                              int count, int channels, bool flip, std::uint8_t* out) {
   if (channels == 3) {
-    horizontal_rgb(row, plan, row_first, count, flip, out);
+    if (plan.taps == kTapGroup) {
+      horizontal_rgb(outputs_of<true>(row, plan, row_first, count, flip), count, out);
+    } else {
+      horizontal_rgb(outputs_of<false>(row, plan, row_first, count, flip), count, out);
+    }
   } else {
     generic_kernel().horizontal(row, plan, row_first, count, channels, flip, out);
   }
