@@ -10,9 +10,9 @@ def atelier_server(tmp_path_factory):
     """A running server with a data folder of its own, whose environment this process takes over."""
     assert ATELIER.exists(), f"{ATELIER} is not built: run make"
     server = Server(tmp_path_factory.mktemp("atelier") / "data").start()
-    before = dict(os.environ)
+    before, ours = dict(os.environ), server.environment()
     os.environ.clear()
-    os.environ.update(server.environment())
+    os.environ.update(ours)
     yield server
     os.environ.clear()
     os.environ.update(before)
