@@ -17,6 +17,7 @@
 #include "agent/job_run.h"
 #include "agent/spec.h"
 #include "base/file.h"
+#include "base/log.h"
 
 namespace atelier::agent {
 namespace fs = std::filesystem;
@@ -26,6 +27,8 @@ namespace {
 constexpr const char* kReadyVariable = "ATELIER_AGENT_READY_FD";
 constexpr int kReadyFd = 3;
 constexpr int kStartMilliseconds = 30000;
+// A job's data and model are worth waiting for while the server is away, over a weekend too.
+constexpr std::chrono::hours kPatience{72};
 
 struct Start {
   const char* program;
@@ -151,7 +154,12 @@ Result<void> run_agent(const fs::path& job_folder) {
   report_ready();
   return run_job(
       job_folder,
-      [](const objects::S3Endpoint& endpoint) { return objects::make_s3_client(endpoint); },
+      [](const objects::S3Endpoint& endpoint) {
+        objects::S3ClientOptions options;
+        options.patience = kPatience;
+        options.on_unreachable = [](std::string_view words) { log::warning(words); };
+        return objects::make_s3_client(endpoint, options);
+      },
       system_clock());
 }
 

@@ -165,6 +165,7 @@ json::object s3_to_json(const objects::S3Endpoint& s3) {
   return {{"url", s3.url},
           {"region", s3.region},
           {"ca_file", s3.ca_file},
+          {"url_file", s3.url_file},
           {"access_key", s3.credentials.access_key},
           {"secret_key", s3.credentials.secret_key},
           {"session_token", s3.credentials.session_token}};
@@ -174,6 +175,7 @@ void read_s3(Reader& reader, objects::S3Endpoint& s3) {
   reader.text("url", s3.url, true);
   reader.text("region", s3.region);
   reader.text("ca_file", s3.ca_file);
+  reader.text("url_file", s3.url_file);
   reader.text("access_key", s3.credentials.access_key);
   reader.text("secret_key", s3.credentials.secret_key);
   reader.text("session_token", s3.credentials.session_token);

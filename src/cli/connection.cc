@@ -91,7 +91,7 @@ Result<Connection> find_connection(const std::filesystem::path& data_folder) {
 }
 
 objects::S3Endpoint s3_endpoint(const Connection& connection) {
-  return {connection.url, connection.region, connection.credentials, {}};
+  return {connection.url, connection.region, connection.credentials, {}, {}};
 }
 
 Result<json::value> ApiClient::call(std::string_view operation, const json::value& request) {

@@ -122,8 +122,9 @@ Result<void> serve(const ServeOptions& options) {
   job_options.account = kAccount;
   job_options.instances = TRY(instance_table(folder));
   job_options.runtimes = runtimes(options, self);
-  job_options.s3 = [url, credentials = key_file.first().credentials, region = options.region] {
-    return objects::S3Endpoint{*url, region, credentials, {}};
+  job_options.s3 = [url, folder, credentials = key_file.first().credentials,
+                    region = options.region] {
+    return objects::S3Endpoint{*url, region, credentials, {}, (folder / "endpoint").string()};
   };
   const std::unique_ptr<jobs::Service> jobs =
       TRY(jobs::Service::open(std::move(job_options), clock));

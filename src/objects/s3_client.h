@@ -1,8 +1,11 @@
 // The S3 client: our signer over libcurl (http/client.h), path-style addresses.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "http/sigv4.h"
 #include "objects/object_store.h"
@@ -14,12 +17,19 @@ struct S3Endpoint {
   std::string region = "us-west-2";
   http::Credentials credentials{};
   std::string ca_file{};
+  // A file whose first line is the address now, for a server that may come back on another port
+  // (DATA_DIR/endpoint); read again whenever the server does not answer. Empty: url stays.
+  std::string url_file{};
 };
 
 struct S3ClientOptions {
   unsigned max_connections = 32;
   unsigned attempts = 5;  // of each request, with full jitter between them
   std::uint64_t part_bytes = std::uint64_t{16} << 20;
+  // How long a try waits for a server that nobody answers for, without counting as a try. 0: not.
+  std::chrono::seconds patience{0};
+  // Called once for each such wait, when it begins.
+  std::function<void(std::string_view words)> on_unreachable{};
 };
 
 std::unique_ptr<ObjectStore> make_s3_client(const S3Endpoint& endpoint,

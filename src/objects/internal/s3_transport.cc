@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/rng.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{5000};
+constexpr std::chrono::milliseconds kProbeEvery{500};
 
 std::uint64_t random_seed() {
   std::uint64_t seed = 0;
@@ -42,12 +44,22 @@ std::string S3Call::what() const {
 S3Transport::S3Transport(const S3Endpoint& endpoint, const S3ClientOptions& options)
     : endpoint_(endpoint),
       options_(options),
-      base_(endpoint.url),
       jitter_seed_(random_seed()),
       client_(client_options(endpoint, options)) {
-  while (base_.ends_with('/')) base_.pop_back();
-  const std::size_t scheme = base_.find("://");
-  host_ = base_.substr(scheme == std::string::npos ? 0 : scheme + 3);
+  set_url(endpoint.url);
+}
+
+void S3Transport::set_url(std::string url) {
+  while (url.ends_with('/') || url.ends_with('\n')) url.pop_back();
+  const std::size_t scheme = url.find("://");
+  const std::lock_guard lock{url_mutex_};
+  host_ = url.substr(scheme == std::string::npos ? 0 : scheme + 3);
+  base_ = std::move(url);
+}
+
+std::pair<std::string, std::string> S3Transport::base_and_host() const {
+  const std::lock_guard lock{url_mutex_};
+  return {base_, host_};
 }
 
 Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const {
@@ -59,11 +71,12 @@ Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const 
     target += std::exchange(separator, '&') + http::percent_encode(name) + "=" +
               http::percent_encode(value);
   }
+  const auto [base, host] = base_and_host();
   http::ClientRequest request;
   request.method = call.method;
-  request.url = base_ + target;
+  request.url = base + target;
   request.headers = call.headers;
-  request.headers.set("Host", host_);
+  request.headers.set("Host", host);
   request.body = call.body;
   if (call.body_fd >= 0) {
     UniqueFd copy{fcntl(call.body_fd, F_DUPFD_CLOEXEC, 0)};
@@ -116,6 +129,29 @@ void S3Transport::pause(unsigned attempt) {
   const double share = rng_uniform(jitter_seed_, 0, jitter_index_.fetch_add(1));
   std::this_thread::sleep_for(
       std::chrono::duration<double, std::milli>(share * static_cast<double>(ceiling.count())));
+  if (options_.patience.count() > 0) wait_for_server();
+}
+
+bool S3Transport::answers() {
+  http::ClientRequest request;
+  request.method = "HEAD";
+  request.url = base_and_host().first + "/";
+  request.timeout = std::chrono::seconds{30};
+  // Any answer will do, a refusal too: the try that follows finds out what it means.
+  return client_.send(std::move(request)).has_value();
+}
+
+void S3Transport::wait_for_server() {
+  const auto deadline = system_clock().steady() + options_.patience;
+  for (bool first = true; !answers() && system_clock().steady() < deadline; first = false) {
+    if (first && options_.on_unreachable) {
+      options_.on_unreachable(fmt::format("the object store at {} does not answer; waiting for it",
+                                          base_and_host().first));
+    }
+    std::this_thread::sleep_for(kProbeEvery);
+    if (endpoint_.url_file.empty()) continue;
+    if (Result<std::string> url = read_file(endpoint_.url_file, 4096)) set_url(*std::move(url));
+  }
 }
 
 }  // namespace atelier::objects::internal

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,7 +41,7 @@ class S3Transport {
   // Up to `attempts` tries. With a body that is streamed out (on_body), that is the caller's.
   Result<http::ClientResponse> send(const S3Call& call);
   // Waits before try number `attempt` (from 1): "full jitter" of Brooker, "Exponential Backoff And
-  // Jitter", 2015.
+  // Jitter", 2015. After it, with patience, until the server answers again.
   void pause(unsigned attempt);
   [[nodiscard]] unsigned attempts() const { return options_.attempts; }
   [[nodiscard]] const S3ClientOptions& options() const { return options_; }
@@ -49,9 +50,14 @@ class S3Transport {
  private:
   Result<http::ClientRequest> make_request(const S3Call& call) const;
   void correct_clock(const http::Headers& headers);
+  void set_url(std::string url);
+  [[nodiscard]] std::pair<std::string, std::string> base_and_host() const;
+  bool answers();
+  void wait_for_server();
 
   const S3Endpoint endpoint_;
   const S3ClientOptions options_;
+  mutable std::mutex url_mutex_;                   // guards the next two
   std::string host_;                               // as in the Host header
   std::string base_;                               // "http://host:port"
   std::atomic<std::int64_t> clock_offset_ms_ = 0;  // server's time minus ours

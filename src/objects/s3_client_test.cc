@@ -1,0 +1,54 @@
+// What only the client does; what every object store does is in object_store_contract_test.cc.
+#include "objects/s3_client.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "base/file.h"
+#include "objects/testing.h"
+
+namespace atelier::objects {
+namespace {
+
+// A port that nobody listens on: one that was just given back.
+std::string silent_url(const std::filesystem::path& folder) {
+  return testing::EmbeddedS3{folder}.endpoint().url;
+}
+
+TEST(S3Client, AServerThatIsAwayIsWaitedForAndFoundWhereItComesBack) {
+  const TempFolder folder = *TempFolder::create();
+  std::optional<testing::EmbeddedS3> server;
+  S3Endpoint endpoint{.url = silent_url(folder.path() / "store"),
+                      .credentials = testing::test_credentials(),
+                      .url_file = (folder.path() / "endpoint").string()};
+  int waits = 0;
+  S3ClientOptions options;
+  options.attempts = 2;
+  options.patience = std::chrono::seconds{60};
+  options.on_unreachable = [&](std::string_view words) {
+    EXPECT_NE(words.find(endpoint.url), std::string_view::npos);
+    ++waits;
+    server.emplace(folder.path() / "store");
+    ASSERT_TRUE(write_file_durably(folder.path() / "endpoint", server->endpoint().url + "\n"));
+  };
+  const auto client = make_s3_client(endpoint, options);
+  ASSERT_TRUE(client->create_bucket("pictures"));
+  ASSERT_TRUE(client->put("pictures", "a", "bytes", {}));
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(*client->get_bytes("pictures", "a", 100), "bytes");
+}
+
+TEST(S3Client, WithoutPatienceAServerThatIsAwayIsAnErrorThatNamesIt) {
+  const TempFolder folder = *TempFolder::create();
+  const auto client = make_s3_client(
+      {.url = silent_url(folder.path() / "store"), .credentials = testing::test_credentials()},
+      {.attempts = 2});
+  const Result<ObjectInfo> put = client->put("pictures", "a", "bytes", {});
+  ASSERT_FALSE(put);
+  EXPECT_EQ(put.error().code, Code::kUnavailable);
+  EXPECT_NE(put.error().message.find("s3://pictures/a"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace atelier::objects
