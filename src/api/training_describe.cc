@@ -60,23 +60,32 @@ void add_times(json::object& out, const jobs::TrainingJob& job, Time now) {
   if (job.ended) out["TrainingEndTime"] = to_epoch_seconds(*job.ended);
 }
 
-// The notes go where SDK users look while they wait: into the first status message.
+// Notes go where SDK users look while they wait: into the first status message, and what was warned
+// of on the way also into the last, since the SDK prints each message once.
+std::string message_of(const jobs::TrainingJob& job, std::size_t position,
+                       const json::value& request) {
+  const std::string& message = job.transitions[position].message;
+  std::vector<std::string> notes = job.warnings;
+  if (position == 0) {
+    const std::vector<std::string> more = training_request_notes(request);
+    notes.insert(notes.begin(), more.begin(), more.end());
+  } else if (position + 1 != job.transitions.size() || !job.terminal()) {
+    return message;
+  }
+  return notes.empty() ? message : fmt::format("{} (note: {})", message, fmt::join(notes, "; "));
+}
+
 json::array transitions_of(const jobs::TrainingJob& job, const json::value& request,
                            const json::storage_ptr& storage) {
-  std::vector<std::string> notes = training_request_notes(request);
-  notes.insert(notes.end(), job.warnings.begin(), job.warnings.end());
   json::array out(storage);
   out.reserve(job.transitions.size());
-  for (const jobs::Transition& transition : job.transitions) {
-    std::string message = transition.message;
-    if (out.empty() && !notes.empty()) {
-      message += fmt::format(" (note: {})", fmt::join(notes, "; "));
-    }
+  for (std::size_t i = 0; i < job.transitions.size(); ++i) {
+    const jobs::Transition& transition = job.transitions[i];
     json::object& row = out.emplace_back(json::object_kind).get_object();
     row.emplace("Status", transition.status);
     row.emplace("StartTime", to_epoch_seconds(transition.start));
     if (transition.end) row.emplace("EndTime", to_epoch_seconds(*transition.end));
-    row.emplace("StatusMessage", message);
+    row.emplace("StatusMessage", message_of(job, i, request));
   }
   return out;
 }

@@ -235,6 +235,12 @@ TEST_F(TrainingTest, WarningsStandInTheFirstStatusMessage) {
             "Starting the training job (note: VpcConfig has no effect: the job uses this machine's "
             "network; asked 96 CPUs, gets 2)");
   EXPECT_EQ(transitions.at(1).at("StatusMessage"), "Training in progress.");
+
+  // The SDK has printed the first message by then.
+  job().warnings.emplace_back("metric 'loss' was never matched");
+  job().status = "Completed";
+  EXPECT_EQ(described().at("SecondaryStatusTransitions").at(1).at("StatusMessage"),
+            "Training in progress. (note: asked 96 CPUs, gets 2; metric 'loss' was never matched)");
 }
 
 TEST_F(TrainingTest, WhatTheSdkAlwaysSendsGetsNoNote) {
