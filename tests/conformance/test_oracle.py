@@ -270,7 +270,7 @@ def job_request(name):
         "TrainingJobName": name,
         "AlgorithmSpecification": {
             "TrainingInputMode": "File",
-            "TrainingImage": "433757028032.dkr.ecr.us-west-2.amazonaws.com/image-classification:1",
+            "TrainingImage": "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.13.1-cpu-py39",
             "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]},
         "RoleArn": "arn:aws:iam::000000000000:role/platform",
         "OutputDataConfig": {"S3OutputPath": "s3://oracle-output/prefix"},
