@@ -49,10 +49,11 @@ def test_a_job_runs_from_the_command_line(aws, tmp_path):
     (tmp_path / "request.json").write_text(json.dumps(body))
     made = aws("sagemaker", "create-training-job", "--cli-input-json", f"file://{tmp_path}/request.json")
     assert made["TrainingJobArn"].endswith(name)
-    # The CLI's own waiter asks every two minutes; the job is done in seconds.
-    from background import wait_until
-    described = wait_until(lambda: (lambda d: d["TrainingJobStatus"] != "InProgress" and d)(
-        aws("sagemaker", "describe-training-job", "--training-job-name", name)), "the job's end", 120)
+    # The CLI's own waiter asks every two minutes, and starting the CLI is slow: boto3 waits for it.
+    import boto3
+    boto3.session.Session().client("sagemaker").get_waiter("training_job_completed_or_stopped").wait(
+        TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 200})
+    described = aws("sagemaker", "describe-training-job", "--training-job-name", name)
     assert described["TrainingJobStatus"] == "Completed", described.get("FailureReason")
     aws("sagemaker", "wait", "training-job-completed-or-stopped", "--training-job-name", name)
     listed = aws("sagemaker", "list-training-jobs", "--name-contains", name)

@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from background import Background, wait_until
-from server import ATELIER, ROOT, Server
+from server import ROOT, Server
 
 pytestmark = pytest.mark.sdk
 
@@ -307,14 +307,13 @@ def test_role_and_bucket_come_from_what_init_wrote(atelier_server, sdk_config):
     """get_execution_role() reads /opt/ml/metadata, so that it runs where that is the file of init."""
     program = textwrap.dedent("""
         import sagemaker
-        print(sagemaker.get_execution_role())
-        print(sagemaker.Session().default_bucket())
+        print("role:", sagemaker.get_execution_role())
+        print("bucket:", sagemaker.Session().default_bucket())
         """)
     done = subprocess.run(
         ["bwrap", "--dev-bind", "/", "/", "--tmpfs", "/opt", "--dir", "/opt/ml/metadata",
          "--ro-bind", sdk_config / "resource-metadata.json", "/opt/ml/metadata/resource-metadata.json",
          sys.executable, "-c", program], text=True, capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    role, bucket = done.stdout.split()[-2:]
-    assert role.startswith("arn:aws:iam::000000000000:role/")
-    assert bucket.startswith("sagemaker-")
+    assert re.search(r"^role: arn:aws:iam::000000000000:role/\w+$", done.stdout, re.MULTILINE)
+    assert re.search(r"^bucket: sagemaker-us-west-2-000000000000$", done.stdout, re.MULTILINE)
