@@ -296,6 +296,23 @@ Result<void> S3Client::download_small(const std::string& bucket, const Download&
   }
 }
 
+Result<void> S3Client::download_large(const std::string& bucket, const Download& item, int fd) {
+  const S3Call call{.method = "GET", .bucket = bucket, .key = item.key};
+  for (unsigned attempt = 1;; ++attempt) {
+    const Result<ObjectInfo> info =
+        get(bucket, item.key, {.range = {}, .if_match = item.etag},
+            [&](std::span<const std::byte> piece) { return write_all(fd, piece); });
+    if (info) return info->size == item.size ? Result<void>{} : changed_since_listed(call);
+    if (info.error().code == Code::kFailedPrecondition) return changed_since_listed(call);
+    // get() goes on where a body was cut off; wrong bytes have to come again from the start.
+    if (info.error().code != Code::kDataLoss || attempt >= transport_.attempts()) {
+      return info.error();
+    }
+    if (lseek(fd, 0, SEEK_SET) != 0) return error_from_errno("rewind a download", errno);
+    transport_.pause(attempt);
+  }
+}
+
 Result<void> S3Client::download(const std::string& bucket, const Download& item) {
   FileInTheMaking file = TRY(FileInTheMaking::create(item.path));
   if (item.size <= kSmallBytes) {
@@ -304,16 +321,7 @@ Result<void> S3Client::download(const std::string& bucket, const Download& item)
   }
   // One extent for what will be written piece by piece; a file system that cannot need not.
   static_cast<void>(posix_fallocate(file.fd(), 0, static_cast<off_t>(item.size)));
-  const Result<ObjectInfo> info =
-      get(bucket, item.key, {.range = {}, .if_match = item.etag},
-          [&](std::span<const std::byte> piece) { return write_all(file.fd(), piece); });
-  if (!info && info.error().code == Code::kFailedPrecondition) {
-    return changed_since_listed({.method = "GET", .bucket = bucket, .key = item.key});
-  }
-  if (!info) return info.error();
-  if (info->size != item.size) {
-    return changed_since_listed({.method = "GET", .bucket = bucket, .key = item.key});
-  }
+  TRY(download_large(bucket, item, file.fd()));
   return file.appear();
 }
 

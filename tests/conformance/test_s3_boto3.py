@@ -64,7 +64,7 @@ def test_writes_under_conditions(s3):
     refused_with(s3, "PreconditionFailed", s3.complete_multipart_upload, **target, MultipartUpload=parts, IfNoneMatch="*")
     s3.abort_multipart_upload(Bucket=BUCKET, **target)
     refused_with(s3, "NoSuchUpload", s3.list_parts, **target)
-    assert not s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads")
+    assert not s3.list_multipart_uploads(Bucket=BUCKET, Prefix="cond").get("Uploads")
 
 
 def test_of_many_creators_at_once_one_wins(s3):

@@ -62,6 +62,7 @@ class S3Client final : public ObjectStore {
                               std::uint64_t size, const PutOptions& options);
   Result<void> download(const std::string& bucket, const Download& item);
   Result<void> download_small(const std::string& bucket, const Download& item, int fd);
+  Result<void> download_large(const std::string& bucket, const Download& item, int fd);
 
   S3Transport transport_;
 };
