@@ -141,8 +141,12 @@ std::variant<NeedMore, ParsedHead, Refusal> RequestReader::feed(std::string_view
     return NeedMore{};
   }
   beast::error_code failure;
-  used +=
+  const std::size_t taken =
       parser_->put(boost::asio::const_buffer{bytes.data() + used, bytes.size() - used}, failure);
+  used += taken;
+  parser_->head_bytes += taken;
+  const std::size_t known = parser_->head_bytes + (parser_->head_done ? 0 : bytes.size() - used);
+  if (known > max_header_bytes_) failure = beast::http::error::header_limit;
   if (failure && failure != beast::http::error::need_more) {
     return refusal_for(failure, max_header_bytes_);
   }
