@@ -1,6 +1,5 @@
 #include "http/client.h"
 
-#include <curl/curl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -17,10 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "http/internal/curl_library.h"
 #include "http/internal/response_head.h"
 
 namespace atelier::http {
 namespace {
+
+using internal::curl;
 
 // From 128 KiB on glibc hands the buffer back to the kernel after each transfer, which costs ten
 // times the transfer (measured: 70-85 us of CPU for a GET of 150 KB, against 500-970 us).
@@ -30,10 +32,10 @@ constexpr std::size_t kMaxResponseHeaders = 1000;
 using Done = std::function<void(Result<ClientResponse>)>;
 
 struct FreeList {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+  void operator()(curl_slist* list) const { curl().slist_free_all(list); }
 };
 struct FreeEasy {
-  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
+  void operator()(CURL* easy) const { curl().easy_cleanup(easy); }
 };
 using Easy = std::unique_ptr<CURL, FreeEasy>;
 
@@ -188,7 +190,7 @@ std::size_t Transfer::header(std::string_view line) {
 
 Result<void> Transfer::prepare_headers() {
   const auto append = [&](const std::string& line) {
-    curl_slist* longer = curl_slist_append(headers.get(), line.c_str());
+    curl_slist* longer = curl().slist_append(headers.get(), line.c_str());
     static_cast<void>(headers.release());
     headers.reset(longer);
   };
@@ -211,7 +213,7 @@ Result<void> Transfer::prepare_headers() {
 Result<void> Transfer::prepare() {
   TRY(prepare_headers());
   CURL* const to = easy.get();
-  const auto set = [to](CURLoption option, auto value) { curl_easy_setopt(to, option, value); };
+  const auto set = [to](CURLoption option, auto value) { curl().easy_setopt(to, option, value); };
   set(CURLOPT_URL, request.url.c_str());
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
@@ -253,11 +255,11 @@ Result<ClientResponse> Transfer::outcome(CURLcode code) {
   if (code == CURLE_OK && head_ended) return std::move(response);
   if (code == CURLE_OK) code = CURLE_PARTIAL_FILE;
   curl_off_t ready = 0;  // when the request could be sent; 0: never
-  curl_easy_getinfo(easy.get(), CURLINFO_PRETRANSFER_TIME_T, &ready);
+  curl().easy_getinfo(easy.get(), CURLINFO_PRETRANSFER_TIME_T, &ready);
   const Retry again = ready == 0 || may_be_repeated(request.method) ? Retry::kYes : Retry::kNo;
   const std::string message =
       fmt::format("{}: {}", name_of(request),
-                  curl_message[0] != '\0' ? curl_message.data() : curl_easy_strerror(code));
+                  curl_message[0] != '\0' ? curl_message.data() : curl().easy_strerror(code));
   switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
       return Error{ready == 0 ? Code::kUnavailable : Code::kDeadlineExceeded, message, again};
@@ -306,11 +308,9 @@ struct Client::State {
 };
 
 Client::State::State(Options given) : options(std::move(given)) {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-  multi = curl_multi_init();
+  multi = curl().multi_init();
   ATELIER_CHECK(multi != nullptr, "curl_multi_init failed");
-  curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, static_cast<long>(options.max_connections));
+  curl().multi_setopt(multi, CURLMOPT_MAXCONNECTS, static_cast<long>(options.max_connections));
   thread = std::thread{[this] { run(); }};
 }
 
@@ -319,19 +319,19 @@ Client::State::~State() {
     const std::lock_guard lock{mutex};
     stopping = true;
   }
-  curl_multi_wakeup(multi);
+  curl().multi_wakeup(multi);
   thread.join();
   spare.clear();
-  curl_multi_cleanup(multi);
+  curl().multi_cleanup(multi);
 }
 
 void Client::State::run() {
   while (start_waiting()) {
     int running = 0;
-    curl_multi_perform(multi, &running);
+    curl().multi_perform(multi, &running);
     collect();
     // Ends at once when a request was given meanwhile (curl_multi_wakeup is remembered).
-    curl_multi_poll(multi, nullptr, 0, 60'000, nullptr);
+    curl().multi_poll(multi, nullptr, 0, 60'000, nullptr);
   }
   cancel_all();
 }
@@ -355,7 +355,7 @@ bool Client::State::start_waiting() {
 
 void Client::State::start(std::unique_ptr<Transfer> transfer) {
   if (spare.empty()) {
-    transfer->easy.reset(curl_easy_init());
+    transfer->easy.reset(curl().easy_init());
     ATELIER_CHECK(transfer->easy != nullptr, "curl_easy_init failed");
   } else {
     transfer->easy = std::move(spare.back());
@@ -366,32 +366,32 @@ void Client::State::start(std::unique_ptr<Transfer> transfer) {
     return;
   }
   CURL* const easy = transfer->easy.get();
-  if (!options.ca_file.empty()) curl_easy_setopt(easy, CURLOPT_CAINFO, options.ca_file.c_str());
+  if (!options.ca_file.empty()) curl().easy_setopt(easy, CURLOPT_CAINFO, options.ca_file.c_str());
   active.emplace(easy, std::move(transfer));
-  curl_multi_add_handle(multi, easy);
+  curl().multi_add_handle(multi, easy);
 }
 
 void Client::State::collect() {
   int left = 0;
-  while (const CURLMsg* message = curl_multi_info_read(multi, &left)) {
+  while (const CURLMsg* message = curl().multi_info_read(multi, &left)) {
     if (message->msg != CURLMSG_DONE) continue;
     const CURLcode code = message->data.result;
     auto node = active.extract(message->easy_handle);
     std::unique_ptr<Transfer> transfer = std::move(node.mapped());
-    curl_multi_remove_handle(multi, transfer->easy.get());
+    curl().multi_remove_handle(multi, transfer->easy.get());
     Result<ClientResponse> outcome = transfer->outcome(code);
-    curl_easy_reset(transfer->easy.get());
+    curl().easy_reset(transfer->easy.get());
     spare.push_back(std::move(transfer->easy));
     transfer->done(std::move(outcome));
     // A slot is free: what waits is started before the next poll.
-    curl_multi_wakeup(multi);
+    curl().multi_wakeup(multi);
   }
 }
 
 void Client::State::cancel_all() {
   const Error cancelled{Code::kCancelled, "the HTTP client was closed"};
   for (auto& [easy, transfer] : active) {
-    curl_multi_remove_handle(multi, easy);
+    curl().multi_remove_handle(multi, easy);
     transfer->done(cancelled.within(name_of(transfer->request)));
   }
   active.clear();
@@ -418,7 +418,7 @@ void Client::send_async(ClientRequest request, Done done) {
     transfer->done(Error{Code::kCancelled, "the HTTP client is being closed"});
     return;
   }
-  curl_multi_wakeup(state_->multi);
+  curl().multi_wakeup(state_->multi);
 }
 
 Result<ClientResponse> Client::send(ClientRequest request) {
