@@ -133,6 +133,8 @@ Result<void> serve(const ServeOptions& options) {
       api::make_front_door({keys, *s3, *jobs, clock, options.region, kAccount});
   http::ServerOptions server_options;
   server_options.listen = options.listen;
+  // Puts that wait for the same fsync share it: as many as there are workers (objects/local_store.h).
+  server_options.worker_threads = 32;
   http::Server server = TRY(http::Server::start(server_options, *front_door));
   const std::string address = server.address();
   *url = fmt::format("http://{}:{}",
