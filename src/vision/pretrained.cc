@@ -21,12 +21,12 @@
 namespace atelier::vision {
 namespace {
 
-// The files that set-up puts into the folder of weights.
+// The files that scripts/fetch-weights puts into the folder of weights.
 struct Baked {
   std::string_view backbone, file, sha256;
 };
 constexpr std::array<Baked, 1> kBaked{
-    {{"efficientnet-lite0", "efficientnet-lite0-57934424.pth",
+    {{"efficientnet-lite0", "efficientnet-lite0.pth",
       "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"}}};
 
 constexpr std::array<int, 7> kLiteRepeats{1, 2, 2, 3, 3, 4, 1};

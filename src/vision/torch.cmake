@@ -56,3 +56,12 @@ target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
 
 add_executable(atelier-vision main.cc)
 target_link_libraries(atelier-vision PRIVATE atelier_vision CLI11::CLI11 atelier_flags)
+
+atelier_test(training_test SOURCES training_test.cc DEPS atelier_training)
+atelier_test(vision_test SOURCES vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 300)
+
+# Beside torchvision's ResNet-18 and (where pip's package is on PYTHONPATH) the reference EfficientNet-Lite0.
+add_test(NAME vision_reference
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/vision/reference_test.py $<TARGET_FILE:atelier-vision>
+          ${PROJECT_SOURCE_DIR}/.cache/weights/efficientnet-lite0.pth)
+set_tests_properties(vision_reference PROPERTIES LABELS vision TIMEOUT 300 SKIP_RETURN_CODE 77)
