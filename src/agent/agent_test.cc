@@ -219,6 +219,13 @@ TEST_F(AgentTest, AFailureFileAndASignalAreSaid) {
   EXPECT_EQ(run().message, "AlgorithmError: it \xEF\xBF\xBD broke, exit code: 5");
 }
 
+TEST_F(AgentTest, TheExitCodeIsSaidBehindAFailureFileOfAnySize) {
+  native("head -c 10000000 /dev/zero | tr '\\0' x > /opt/ml/output/failure; exit 3");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.message.size(), 1024U);
+  EXPECT_TRUE(end.message.ends_with("xxx, exit code: 3")) << end.message;
+}
+
 TEST_F(AgentTest, ASignalIsNamed) {
   native("kill -SEGV $$");
   EXPECT_EQ(run().message,
@@ -394,6 +401,23 @@ TEST_F(AgentTest, AnAgentThatWasKilledWhileUploadingUploadsAgainAndCompletes) {
   const std::size_t count = events().size();
   run_agent(job_).value();
   EXPECT_EQ(events().size(), count);
+}
+
+TEST_F(AgentTest, WhatAnAgentThatWasKilledWhileCleaningUpHasLeftGoesWithTheNext) {
+  for (const char* detail : {R"({"delivered":true})", R"({"delivered":false})"}) {
+    fs::remove(job_ / "journal.jsonl");
+    for (const char* part : {"ml/model", "ml/input", "tmp"}) make_folders(job_ / part).value();
+    write_spec();
+    Journal::open(job_, system_clock()).value().append("completed", "", detail).value();
+    EXPECT_TRUE(needs_cleaning(job_));
+    run_agent(job_).value();
+    EXPECT_FALSE(needs_cleaning(job_));
+    EXPECT_FALSE(fs::exists(job_ / "tmp"));
+    EXPECT_FALSE(fs::exists(job_ / "ml/input"));
+    // What could not be uploaded is kept.
+    EXPECT_EQ(fs::exists(job_ / "ml/model"), detail == std::string_view{R"({"delivered":false})"});
+    EXPECT_EQ(events().size(), 1U);
+  }
 }
 
 TEST_F(AgentTest, ASecondAgentOnTheFolderIsRefused) {

@@ -30,6 +30,21 @@ std::string size_words(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
+// The job is over: the user's data in S3 is the copy that counts. What could not be uploaded stays
+// where someone can fetch it. "tmp" goes last: while it is there, the cleaning is not done
+// (needs_cleaning()).
+Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
+  compute::remove_leavings(folder.filename().string());
+  for (const char* file : {"model.tar.gz", "output.tar.gz"}) unlink((folder / file).c_str());
+  if (outcome.delivered) {
+    TRY(remove_tree(folder / "ml"));
+  } else {
+    TRY(remove_tree(folder / "ml" / "input"));
+    TRY(remove_tree(folder / "ml" / "code"));
+  }
+  return remove_tree(folder / "tmp");
+}
+
 class JobRun {
  public:
   JobRun(fs::path folder, AgentSpec spec, Journal& journal, objects::ObjectStore& store,
@@ -259,14 +274,13 @@ class JobRun {
   // Uploads what there is and writes the last event.
   Result<void> finish(Outcome outcome) {
     log_->sync();
-    bool delivered = true;
     if (outcome.ran) {
       if (journal_.find("uploading") == nullptr) {
         TRY(journal_.append("uploading", "", to_json(outcome)));
       }
       const Result<void> upload = deliver(outcome);
       if (!upload) {
-        delivered = false;
+        outcome.delivered = false;
         const std::string words = "ClientError: " + upload.error().message;
         if (outcome.kind == "failed") {
           TRY(journal_.append("warning", words));
@@ -282,7 +296,8 @@ class JobRun {
     }
     const std::string kind = outcome.kind;
     TRY(journal_.append(kind, outcome.message, to_json(outcome)));
-    clean_up(delivered);
+    const Result<void> cleaned = clean_up(folder_, outcome);
+    if (!cleaned) log_->note("[atelier] left behind: " + cleaned.error().message);
     return {};
   }
 
@@ -291,22 +306,6 @@ class JobRun {
     const Result<void> output = delivery.output();
     if (outcome.kind != "failed") TRY(delivery.model());
     return output;
-  }
-
-  // The job is over: the user's data in S3 is the copy that counts. What could not be uploaded
-  // stays where someone can fetch it.
-  void clean_up(bool delivered) {
-    const auto remove = [&](const fs::path& path) {
-      const Result<void> removed = remove_tree(path);
-      if (!removed) log_->note("[atelier] left behind: " + removed.error().message);
-    };
-    remove(folder_ / "tmp");
-    if (delivered) {
-      remove(folder_ / "ml");
-    } else {
-      remove(folder_ / "ml" / "input");
-      remove(folder_ / "ml" / "code");
-    }
   }
 
   fs::path folder_;
@@ -339,7 +338,10 @@ Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFacto
 Result<void> run_job(const fs::path& job_folder, const StoreFactory& make_store,
                      const Clock& clock) {
   Journal journal = TRY(Journal::open(job_folder, clock));
-  if (!journal.events().empty() && is_last_event(journal.events().back().kind)) return {};
+  if (!journal.events().empty() && is_last_event(journal.events().back().kind)) {
+    // Its agent was killed while it cleaned up.
+    return clean_up(job_folder, parse_outcome(journal.events().back().detail_json));
+  }
   Result<void> outcome = run_spec(job_folder, journal, make_store, clock);
   if (outcome) return outcome;
   // Something before the first step, or the journal itself: then this fails as well.

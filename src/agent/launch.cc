@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "agent/job_run.h"
+#include "agent/journal.h"
 #include "agent/spec.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -143,6 +144,12 @@ bool agent_alive(const fs::path& job_folder) {
   if (!fd) return false;
   if (flock(fd->get(), LOCK_SH | LOCK_NB) == 0) return false;
   return errno == EWOULDBLOCK;
+}
+
+bool needs_cleaning(const fs::path& job_folder) {
+  if (access((job_folder / "tmp").c_str(), F_OK) != 0 || agent_alive(job_folder)) return false;
+  const Result<std::vector<JournalEvent>> events = read_journal(job_folder);
+  return events && !events->empty() && is_last_event(events->back().kind);
 }
 
 Result<void> request_stop(const fs::path& job_folder) {

@@ -47,8 +47,10 @@ std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, cons
   const Result<std::string> file = tree.read_start("output/failure", 4 * kReasonCharacters);
   const int code = exit.signal != 0 ? 128 + exit.signal : exit.code;
   if (file && !file->empty()) {
-    reason += first_characters(valid_utf8(*file), kReasonCharacters);
-    return reason + fmt::format(", exit code: {}", code);
+    // The exit code stands behind it, within the API's limit.
+    const std::string end = fmt::format(", exit code: {}", code);
+    reason += first_characters(valid_utf8(*file), kReasonCharacters - reason.size() - end.size());
+    return reason + end;
   }
   reason += how_it_ended(exit);
   if (file || file.error().code != Code::kNotFound) {
@@ -104,6 +106,7 @@ std::string to_json(const Outcome& outcome) {
                                       {"signal", outcome.signal},
                                       {"out_of_memory", outcome.out_of_memory},
                                       {"ran", outcome.ran},
+                                      {"delivered", outcome.delivered},
                                       {"final_metrics", std::move(metrics)}});
 }
 
@@ -117,6 +120,7 @@ Outcome parse_outcome(std::string_view text) {
   outcome.signal = static_cast<int>(find_int(*value, "signal").value_or(0));
   outcome.out_of_memory = find_bool(*value, "out_of_memory").value_or(false);
   outcome.ran = find_bool(*value, "ran").value_or(true);
+  outcome.delivered = find_bool(*value, "delivered").value_or(true);
   if (const json::object* metrics = find_object(*value, "final_metrics")) {
     for (const auto& [name, number] : *metrics) {
       if (number.is_number()) outcome.final_metrics[name] = number.to_number<double>();

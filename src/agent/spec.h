@@ -91,6 +91,9 @@ Result<void> launch_agent(const std::filesystem::path& program,
                           const std::filesystem::path& job_folder);
 // Whether an agent holds the folder's lock now.
 bool agent_alive(const std::filesystem::path& job_folder);
+// Whether the job has ended and its agent was killed before it had removed what the job needs no
+// more; another agent on the folder does it.
+bool needs_cleaning(const std::filesystem::path& job_folder);
 // Asks for a stop, durably; repeated calls are fine.
 Result<void> request_stop(const std::filesystem::path& job_folder);
 

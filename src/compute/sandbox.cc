@@ -277,6 +277,8 @@ Identity program_identity(std::string_view name) {
   return {uid, uid};
 }
 
+void remove_leavings(std::string_view name) { internal::remove_left_cgroups(name); }
+
 Sandbox::Sandbox(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Sandbox::Sandbox(Sandbox&&) noexcept = default;
 Sandbox& Sandbox::operator=(Sandbox&&) noexcept = default;

@@ -58,6 +58,10 @@ struct Identity {
 };
 Identity program_identity(std::string_view name);
 
+// Removes what an earlier sandbox of that name has left on the host when its starter was killed: its
+// control groups, for its processes and mounts have died with it.
+void remove_leavings(std::string_view name);
+
 // A running program. It dies with the thread that started it. Destroying it kills what still runs.
 class Sandbox {
  public:

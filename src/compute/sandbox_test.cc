@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "compute/internal/cgroup.h"
 
 namespace atelier::compute {
 namespace {
@@ -94,6 +95,26 @@ TEST_F(SandboxTest, TheSystemIsReadOnly) {
   EXPECT_NE(run("echo x >> /etc/hosts").exit.code, 0);
   EXPECT_NE(run("touch /x").exit.code, 0);
   EXPECT_EQ(run("touch /tmp/x /dev/shm/x /var/tmp/y").exit.code, 0);
+}
+
+TEST(Cgroups, ThatAKilledAgentLeftAreRemovedByNameAndOthersStay) {
+  const TempFolder folder = TempFolder::create().value();
+  const std::filesystem::path root = folder.path() / "unified";
+  const auto group = [&](const std::string& name) {
+    make_folders(root / name).value();
+    return root / name;
+  };
+  const auto left = group("atelier-job-0123abcd");
+  const auto another = group("atelier-job-0123abcd-0123abcd");
+  const auto alive = group("atelier-job-ffffffff");
+  std::ofstream{alive / "cgroup.procs"} << "1\n";
+  std::ofstream{folder.path() / "mountinfo"} << "1 1 0:1 / " << root.string()
+                                             << " rw - cgroup2 x rw\n";
+  std::ofstream{folder.path() / "own"} << "0::/\n";
+  internal::remove_left_cgroups("job", {folder.path() / "mountinfo", folder.path() / "own"});
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_TRUE(std::filesystem::exists(another));
+  EXPECT_TRUE(std::filesystem::exists(alive));
 }
 
 TEST_F(SandboxTest, NothingOfTheHostsDataIsThere) {

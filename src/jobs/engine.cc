@@ -226,6 +226,7 @@ void Engine::attempt(const std::string& name, const Result<void>& outcome) {
 
 void Engine::loop() {
   using std::chrono::milliseconds;
+  clean_up_all();
   auto looked = clock_.steady();
   while (true) {
     while (const std::optional<Task> task = next_task()) attempt(task->name, carry_out(*task));
@@ -356,6 +357,17 @@ Result<void> Engine::give_up(const std::string& name, const std::string& cause) 
     return step;
   }));
   return {};
+}
+
+// Jobs whose agents were killed after the last event, while they cleaned up. Once a start: what is
+// left harms nobody until then.
+void Engine::clean_up_all() {
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(options_.folder, failure)) {
+    if (!agent::needs_cleaning(entry.path())) continue;
+    const Result<void> launched = agent::launch_agent(options_.agent_program, entry.path());
+    if (!launched) log::warning("cleaning up: " + launched.error().message);
+  }
 }
 
 void Engine::look_at_all() {

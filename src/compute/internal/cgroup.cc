@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kPeriodMicroseconds = 100000;  // the kernel's own default for a CPU quota
 constexpr int kMaxProcesses = 16384;         // threads included: stops a fork bomb, nothing else
+constexpr std::size_t kUniqueDigits = 8;
 
 bool put(const fs::path& file, std::string_view text) {
   const Result<UniqueFd> fd = open_file(file, O_WRONLY);
@@ -116,6 +117,14 @@ bool delegates(const fs::path& parent) {
   return lists(parent / "cgroup.subtree_control", "memory");
 }
 
+// "atelier-NAME-" and the eight digits that create() appends; another job's name may begin with
+// NAME.
+bool is_group_of(std::string_view folder, std::string_view name) {
+  const std::string start = fmt::format("atelier-{}-", name);
+  return folder.size() == start.size() + kUniqueDigits && folder.rfind(start, 0) == 0 &&
+         folder.find_first_not_of("0123456789abcdef", start.size()) == std::string_view::npos;
+}
+
 std::string describe(const Limits& limits) {
   const std::string cpus = limits.cpus > 0 ? fmt::format("{:g} CPUs", limits.cpus) : "all CPUs";
   if (limits.memory_bytes == 0) return cpus + ", all memory";
@@ -127,7 +136,7 @@ std::string describe(const Limits& limits) {
 
 Cgroup Cgroup::create(std::string_view name, const Limits& limits, const CgroupPlaces& places) {
   Cgroup group;
-  const std::string unique = fmt::format("atelier-{}-{}", name, random_id(4));
+  const std::string unique = fmt::format("atelier-{}-{}", name, random_id(kUniqueDigits / 2));
   const Hierarchies found = find_hierarchies(places);
   if (found.v2) {
     // A group with processes in it cannot hand its controllers on, so a group beside ours serves as
@@ -223,6 +232,24 @@ Cgroup::~Cgroup() {
       std::istringstream pids{text_of(folder / "cgroup.procs")};
       for (pid_t pid = 0; pids >> pid;) kill(pid, SIGKILL);
       std::this_thread::sleep_for(std::chrono::milliseconds{5});
+    }
+  }
+}
+
+void remove_left_cgroups(std::string_view name, const CgroupPlaces& places) {
+  const Hierarchies found = find_hierarchies(places);
+  std::vector<fs::path> parents;
+  if (found.v2) parents = {*found.v2, found.v2->parent_path()};
+  for (const auto& [controller, parent] : found.v1) parents.push_back(parent);
+  for (const fs::path& parent : parents) {
+    std::error_code failure;
+    for (const auto& entry : fs::directory_iterator(parent, failure)) {
+      if (!is_group_of(entry.path().filename().string(), name)) continue;
+      // Nothing inside is killed: it may be of a job of this name under another server.
+      for (int attempt = 0; attempt < 100 && rmdir(entry.path().c_str()) != 0 && errno == EBUSY;
+           ++attempt) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{5});
+      }
     }
   }
 }

@@ -24,6 +24,9 @@ struct CgroupPlaces {
   std::filesystem::path own = "/proc/self/cgroup";
 };
 
+// Removes the empty groups of that name which an agent that was killed could not remove.
+void remove_left_cgroups(std::string_view name, const CgroupPlaces& places = {});
+
 class Cgroup {
  public:
   // Never fails for want of control groups: what cannot be had is left to the process limits.
