@@ -12,7 +12,7 @@ all: configure ## bin/atelier and bin/atelier-vision
 	@mkdir -p bin && ln -sfn ../build/release/bin/atelier bin/atelier && ln -sfn ../build/release/bin/atelier-vision bin/atelier-vision
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1#\2/p' $(MAKEFILE_LIST) | column -t -s '#'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## packages, Python environments and weights, for building, running and testing
 	@scripts/setup build run test
