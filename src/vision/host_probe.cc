@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 
 #include "base/file.h"
@@ -127,7 +128,10 @@ int available_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  const int allowed = std::max(1, CPU_COUNT(&set));
+  // An agent says so what a job's instance type has, on a host that has more.
+  const int asked = std::atoi(environment("OMP_NUM_THREADS").value_or("0").c_str());
+  return asked > 0 ? std::min(asked, allowed) : allowed;
 }
 
 std::string processor_name() {
