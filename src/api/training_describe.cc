@@ -61,10 +61,15 @@ void add_times(json::object& out, const jobs::TrainingJob& job, Time now) {
 }
 
 // Notes go where SDK users look while they wait: into the first status message, and what was warned
-// of on the way also into the last, since the SDK prints each message once.
+// of on the way also into the last, since the SDK prints each message once. Which limits hold is
+// known, and said, when the program starts.
 std::string message_of(const jobs::TrainingJob& job, std::size_t position,
                        const json::value& request) {
-  const std::string& message = job.transitions[position].message;
+  const jobs::Transition& transition = job.transitions[position];
+  std::string message = transition.message;
+  if (transition.status == "Training" && !job.limits.empty()) {
+    message += fmt::format(" Limits: {}.", job.limits);
+  }
   std::vector<std::string> notes = job.warnings;
   if (position == 0) {
     const std::vector<std::string> more = training_request_notes(request);

@@ -243,6 +243,16 @@ TEST_F(TrainingTest, WarningsStandInTheFirstStatusMessage) {
             "Training in progress. (note: asked 96 CPUs, gets 2; metric 'loss' was never matched)");
 }
 
+TEST_F(TrainingTest, WhichLimitsHoldIsSaidWhenTheProgramStarts) {
+  create(training_request());
+  job().limits = "cgroup v2: 2 CPUs, 8 GiB of memory; no network";
+  job().transitions.push_back({"Training", "Training in progress.", Time{}, std::nullopt});
+  const json::array transitions = described().at("SecondaryStatusTransitions").as_array();
+  EXPECT_EQ(transitions.at(0).at("StatusMessage"), "Starting the training job");
+  EXPECT_EQ(transitions.at(1).at("StatusMessage"),
+            "Training in progress. Limits: cgroup v2: 2 CPUs, 8 GiB of memory; no network.");
+}
+
 TEST_F(TrainingTest, WhatTheSdkAlwaysSendsGetsNoNote) {
   EXPECT_THAT(training_request_notes(training_request()), ElementsAre());
 }
