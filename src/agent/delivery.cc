@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kBatchFiles = 1000;
 
-// A file of the tree, reachable by a path for as long as the descriptor is open: the object store
-// opens paths, and a path into the program's tree could lead anywhere.
+// An open file, reachable by a path for as long as the descriptor is open: the object store opens
+// paths, and a path into the program's tree could lead anywhere.
 std::filesystem::path path_of(const UniqueFd& fd) {
   return "/proc/self/fd/" + std::to_string(fd.get());
 }
@@ -39,16 +39,15 @@ Result<void> Delivery::output() {
 Result<void> Delivery::archive(const std::string& folder, const std::string& name) {
   const objects::Location location = TRY(place(name));
   const std::filesystem::path path = scratch_ / name;
-  {
-    const UniqueFd fd = TRY(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-    Result<void> packed = pack_folder(tree_, folder, fd.get());
-    if (!packed) return packed.error().within("pack /opt/ml/" + folder);
-  }
+  const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
+  // Without a name, so that nothing of it is left behind, whatever ends the upload.
+  unlink(path.c_str());
+  const Result<void> packed = pack_folder(tree_, folder, fd.get());
+  if (!packed) return packed.error().within("pack /opt/ml/" + folder);
   objects::PutOptions options;
   options.content_type = "application/x-tar";
   const Result<objects::ObjectInfo> put =
-      store_.put_file(location.bucket, location.key, path, options, {});
-  unlink(path.c_str());
+      store_.put_file(location.bucket, location.key, path_of(fd), options, {});
   if (!put) return put.error().within("upload of /opt/ml/" + folder + " to " + location.uri());
   return {};
 }

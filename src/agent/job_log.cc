@@ -46,11 +46,14 @@ void JobLog::program_line(std::string_view line) {
   last_lines_.emplace_back(line.substr(0, kLastLineBytes));
   matches_.clear();
   matcher_.match(line, matches_);
+  const bool room = pending_metrics_.size() < kMaxUnwritten;
   for (const MetricMatcher::Match& match : matches_) {
-    pending_metrics_ += fmt::format(R"({{"t":{},"n":{},"v":{}}})"
-                                    "\n",
-                                    to_epoch_milliseconds(clock_.now()),
-                                    json::serialize(json::string{match.name}), match.value);
+    if (room) {
+      pending_metrics_ += fmt::format(R"({{"t":{},"n":{},"v":{}}})"
+                                      "\n",
+                                      to_epoch_milliseconds(clock_.now()),
+                                      json::serialize(json::string{match.name}), match.value);
+    }
     final_.insert_or_assign(std::string{match.name}, match.value);
   }
 }
