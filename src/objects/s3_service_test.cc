@@ -161,6 +161,7 @@ TEST_F(S3ServiceTest, AnswersConditionsInTheOrderOfRfc9110) {
 TEST_F(S3ServiceTest, PutsAndDeletesUnderConditions) {
   EXPECT_EQ(code(ask("PUT", "/bucket/key", "a", {{"If-Match", "\"x\""}})), "404 NoSuchKey");
   const std::string etag = ask("PUT", "/bucket/key", "a", {{"If-None-Match", "*"}}).header("ETag");
+  EXPECT_EQ(code(ask("PUT", "/bucket/key", "b", {{"If-None-Match", etag}})), "501 NotImplemented");
   EXPECT_EQ(code(ask("PUT", "/bucket/key", "b", {{"If-None-Match", "*"}})),
             "412 PreconditionFailed");
   EXPECT_EQ(code(ask("PUT", "/bucket/key", "b", {{"If-Match", "\"x\""}})),

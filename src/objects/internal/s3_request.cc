@@ -246,6 +246,11 @@ Result<void> refuse_unsupported(const S3Request& request) {
         field.starts_with("x-amz-object-lock") || field.starts_with("x-amz-grant")) {
       return s3_error("NotImplemented", fmt::format("the header '{}' is not supported", field));
     }
+    if (field == "if-none-match" && value != "*") {
+      return s3_error(
+          "NotImplemented",
+          fmt::format("If-None-Match is '{}'; for a write only '*' is supported", value));
+    }
     if (field == "x-amz-acl" && value != "private" && value != "bucket-owner-full-control" &&
         value != "bucket-owner-read") {
       return s3_error("AccessControlListNotSupported",
