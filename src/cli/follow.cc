@@ -152,7 +152,8 @@ std::string render_progress(const std::map<std::string, std::string>& parts) {
   };
   std::string text = part("phase");
   if (const std::string epoch = part("epoch"); !epoch.empty()) text += "  epoch " + epoch;
-  if (const double fraction = fraction_of(part("step")); fraction >= 0) {
+  const std::string step = part("step");
+  if (const double fraction = fraction_of(step.empty() ? part("done") : step); fraction >= 0) {
     const int filled = static_cast<int>(std::min(fraction, 1.0) * 20);
     text += "  ";
     for (int i = 0; i < 20; ++i) text += i < filled ? "█" : "░";

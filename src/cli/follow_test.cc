@@ -17,6 +17,12 @@ TEST(Follow, AProgressLineIsReadAsItsParts) {
   EXPECT_NE(line.find("ETA 1 min 35 s"), std::string::npos);
 }
 
+TEST(Follow, APhaseWithoutStepsShowsHowManyPicturesAreDone) {
+  const std::string line =
+      render_progress(parse_progress("progress: phase=features done=30/120 images_per_second=60"));
+  EXPECT_NE(line.find("25 %"), std::string::npos) << line;
+}
+
 TEST(Follow, OtherLinesAreNoProgress) {
   EXPECT_TRUE(parse_progress("Train-accuracy=0.9").empty());
   EXPECT_TRUE(parse_progress("").empty());
