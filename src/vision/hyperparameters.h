@@ -47,7 +47,6 @@ struct Hyperparameters {
   Precision precision = Precision::kAuto;
   std::optional<int> resize;  // shorter side before the centre crop
   std::int64_t top_k = 3;     // SageMaker: none
-  int num_layers = 18;        // of a resnet backbone
 
   // Ours.
   std::string backbone = "efficientnet-lite0";

@@ -39,9 +39,10 @@ constexpr std::int64_t kMaxModelBytes = std::int64_t{8} << 30;
 
 Result<void> unpack_entry(archive* source, archive_entry* entry,
                           const std::filesystem::path& folder, std::int64_t& room) {
-  const std::filesystem::path name =
-      std::filesystem::path(archive_entry_pathname(entry)).lexically_normal();
-  if (archive_entry_filetype(entry) != AE_IFREG) return {};
+  // No file of ours: a name that is not ASCII has no form in the locale "C", and comes as null.
+  const char* raw = archive_entry_pathname(entry);
+  if (raw == nullptr || archive_entry_filetype(entry) != AE_IFREG) return {};
+  const std::filesystem::path name = std::filesystem::path(raw).lexically_normal();
   if (name.has_parent_path() || name.empty() || name == "..") return {};
   UniqueFd file = TRY(open_file(folder / name, O_WRONLY | O_CREAT | O_TRUNC));
   std::array<char, 1 << 16> block{};

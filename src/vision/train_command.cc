@@ -268,13 +268,16 @@ class Job {
 
   Result<void> save() {
     print_summary();
+    TRY(save_model(command_.folders.model(), model_, card()));
     if (validation_.evaluation.count > 0) {
       std::vector<NamedEvaluation> parts;
       if (test_) parts.push_back({"test", &*data_.test, &*test_});
       parts.push_back({"validation", data_.split().validation_folder, &validation_});
-      TRY(write_reports(command_.folders.output_data(), parts, model_.classes));
+      const Result<void> written =
+          write_reports(command_.folders.output_data(), parts, model_.classes);
+      // Only the model is worth failing for: of a failed job it would not be kept.
+      if (!written) print("warning: the reports are not whole: " + written.error().message);
     }
-    TRY(save_model(command_.folders.model(), model_, card()));
     print(fmt::format("model: {}", command_.folders.model().string()));
     return {};
   }
