@@ -14,7 +14,10 @@ int main(int argc, char** argv) {
   std::size_t count = 1;
   LLVMFuzzerTestOneInput(nullptr, 0);
   for (int i = 1; i < argc; ++i) {
-    if (!std::filesystem::exists(argv[i])) continue;
+    if (!std::filesystem::is_directory(argv[i])) {
+      std::fprintf(stderr, "no corpus in '%s': a fuzz target starts with some inputs\n", argv[i]);
+      return 1;
+    }
     for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
       if (!entry.is_regular_file()) continue;
       std::ifstream file(entry.path(), std::ios::binary);
