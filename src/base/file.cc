@@ -20,13 +20,16 @@ std::string quoted(std::string_view call, const fs::path& path) {
   return std::string{call} + " '" + path.string() + "'";
 }
 
-Result<void> write_then(const fs::path& path, std::string_view bytes, mode_t mode, bool replace) {
+enum class Durable { kNo, kYes };
+
+Result<void> write_then(const fs::path& path, std::string_view bytes, mode_t mode, bool replace,
+                        Durable durable) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path{"."};
   const fs::path temporary = folder / ("." + path.filename().string() + "." + random_id() + ".tmp");
   {
     UniqueFd fd = TRY(open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, mode));
     Result<void> written = write_all(fd.get(), bytes);
-    if (written && fsync(fd.get()) != 0)
+    if (written && durable == Durable::kYes && fsync(fd.get()) != 0)
       written = error_from_errno(quoted("fsync", temporary), errno);
     if (!written) {
       unlink(temporary.c_str());
@@ -39,7 +42,7 @@ Result<void> write_then(const fs::path& path, std::string_view bytes, mode_t mod
   const int cause = errno;
   if (!replace || status != 0) unlink(temporary.c_str());
   if (status != 0) return error_from_errno(quoted("write", path), cause);
-  return sync_folder(folder);
+  return durable == Durable::kYes ? sync_folder(folder) : Result<void>{};
 }
 
 }  // namespace
@@ -97,11 +100,15 @@ Result<void> write_all(int fd, std::string_view bytes) {
 }
 
 Result<void> write_file_durably(const fs::path& path, std::string_view bytes, mode_t mode) {
-  return write_then(path, bytes, mode, true);
+  return write_then(path, bytes, mode, true, Durable::kYes);
+}
+
+Result<void> replace_file(const fs::path& path, std::string_view bytes, mode_t mode) {
+  return write_then(path, bytes, mode, true, Durable::kNo);
 }
 
 Result<void> create_file_durably(const fs::path& path, std::string_view bytes, mode_t mode) {
-  return write_then(path, bytes, mode, false);
+  return write_then(path, bytes, mode, false, Durable::kYes);
 }
 
 Result<void> sync_folder(const fs::path& folder) {

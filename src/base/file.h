@@ -52,6 +52,11 @@ Result<void> write_all(int fd, std::string_view bytes);
 Result<void> write_file_durably(const std::filesystem::path& path, std::string_view bytes,
                                 mode_t mode = 0644);
 
+// Replaces `path` whole or not at all for every reader, but not durably: for what is written anew
+// after a power cut.
+Result<void> replace_file(const std::filesystem::path& path, std::string_view bytes,
+                          mode_t mode = 0644);
+
 // Creates `path` with `bytes` durably, or kAlreadyExists if something is there.
 Result<void> create_file_durably(const std::filesystem::path& path, std::string_view bytes,
                                  mode_t mode = 0644);

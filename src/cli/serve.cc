@@ -133,14 +133,15 @@ Result<void> serve(const ServeOptions& options) {
       api::make_front_door({keys, *s3, *jobs, clock, options.region, kAccount});
   http::ServerOptions server_options;
   server_options.listen = options.listen;
-  // Puts that wait for the same fsync share it: as many as there are workers (objects/local_store.h).
+  // Puts that wait for the same fsync share it: as many as there are workers
+  // (objects/local_store.h).
   server_options.worker_threads = 32;
   http::Server server = TRY(http::Server::start(server_options, *front_door));
   const std::string address = server.address();
   *url = fmt::format("http://{}:{}",
                      address.find(':') == std::string::npos ? address : "[" + address + "]",
                      server.port());
-  TRY(write_file_durably(folder / "endpoint", *url + "\n"));
+  TRY(replace_file(folder / "endpoint", *url + "\n"));
   jobs->run();
   std::cout << "ready " << *url << std::endl;
 

@@ -130,6 +130,9 @@ Result<KeyFile> KeyFile::open(std::filesystem::path path, MemoryKeyStore& store)
 }
 
 Result<KeyFile> KeyFile::open_or_create(std::filesystem::path path, MemoryKeyStore& store) {
+  // The usual start finds them, and need not wait for a disk.
+  Result<KeyFile> there = open(path, store);
+  if (there || there.error().code != Code::kNotFound) return there;
   const Result<void> made = create_file_durably(path, to_json(make_key("admin")), 0600);
   if (!made && made.error().code != Code::kAlreadyExists) return made.error();
   return open(std::move(path), store);
