@@ -85,6 +85,12 @@ Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const 
   }
   request.on_head = call.on_head;
   request.on_body = call.on_body;
+  if (call.on_body && options_.cancelled) {
+    request.on_body = [this, &call](std::span<const std::byte> bytes) -> Result<void> {
+      TRY(cancelled_yet());
+      return call.on_body(bytes);
+    };
+  }
   // Bodies are covered by checksums of their own; hashing them for the signature too costs twice.
   const bool has_body = !call.body.empty() || call.body_fd >= 0;
   static const std::string empty_hash = sha256_hex("");
@@ -103,6 +109,7 @@ void S3Transport::correct_clock(const http::Headers& headers) {
 }
 
 Result<http::ClientResponse> S3Transport::send_once(const S3Call& call) {
+  TRY(cancelled_yet());
   Result<http::ClientResponse> reply = client_.send(TRY(make_request(call)));
   if (!reply) {
     Error error = reply.error().within(call.what());
@@ -132,6 +139,13 @@ void S3Transport::pause(unsigned attempt) {
   if (options_.patience.count() > 0) wait_for_server();
 }
 
+Result<void> S3Transport::cancelled_yet() const {
+  if (options_.cancelled && options_.cancelled()) {
+    return Error{Code::kCancelled, "the transfer was stopped"};
+  }
+  return {};
+}
+
 bool S3Transport::answers() {
   http::ClientRequest request;
   request.method = "HEAD";
@@ -144,6 +158,7 @@ bool S3Transport::answers() {
 void S3Transport::wait_for_server() {
   const auto deadline = system_clock().steady() + options_.patience;
   for (bool first = true; !answers() && system_clock().steady() < deadline; first = false) {
+    if (!cancelled_yet()) return;
     if (first && options_.on_unreachable) {
       options_.on_unreachable(fmt::format("the object store at {} does not answer; waiting for it",
                                           base_and_host().first));

@@ -52,6 +52,7 @@ class S3Transport {
   void correct_clock(const http::Headers& headers);
   void set_url(std::string url);
   [[nodiscard]] std::pair<std::string, std::string> base_and_host() const;
+  [[nodiscard]] Result<void> cancelled_yet() const;
   bool answers();
   void wait_for_server();
 
