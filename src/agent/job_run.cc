@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <future>
 
 #include "agent/archive.h"
 #include "agent/delivery.h"
@@ -47,23 +48,29 @@ Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
 
 class JobRun {
  public:
-  JobRun(fs::path folder, AgentSpec spec, Journal& journal, objects::ObjectStore& store,
+  JobRun(fs::path folder, AgentSpec spec, Journal& journal, const StoreFactory& make_store,
          const Clock& clock, MlTree tree, StopRequest stop, std::unique_ptr<JobLog> log)
       : folder_(std::move(folder)),
         spec_(std::move(spec)),
         journal_(journal),
-        store_(store),
         clock_(clock),
         tree_(std::move(tree)),
         stop_(std::move(stop)),
-        log_(std::move(log)) {}
+        log_(std::move(log)) {
+    // Beside the preparations: it takes as long as they do (http/internal/curl_library.h), and a
+    // program without channels can begin before it is done.
+    making_store_ = std::async(std::launch::async, make_store, spec_.s3,
+                               [this] { return !delivering_ && stop_.made(); });
+  }
 
   Result<void> go() {
     if (const JournalEvent* event = journal_.find("uploading")) {
       return finish(parse_outcome(event->detail_json));
     }
     if (journal_.find("training") != nullptr) return finish(interrupted());
-    TRY(journal_.append("started", ""));
+    // Everything up to the program can be done again: the first event that has to be on disk is
+    // "training".
+    TRY(journal_.append_soon("started", ""));
     Result<Outcome> outcome = prepare_and_run();
     if (outcome) return finish(*std::move(outcome));
     const Error& error = outcome.error();
@@ -80,7 +87,7 @@ class JobRun {
     Result<void> prepared = prepare();
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
     TRY(stopped_yet());
-    TRY(journal_.append("downloading", ""));
+    TRY(journal_.append_soon("downloading", ""));
     for (const ChannelSpec& channel : spec_.channels) TRY(fill(channel));
     TRY(tree_.give_folders("input/data"));
     limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace};
@@ -100,11 +107,16 @@ class JobRun {
     const fs::path tmp = folder_ / "tmp";
     TRY(make_folders(tmp));
     if (chown(tmp.c_str(), owner.uid, owner.gid) != 0) return error_from_errno("chown", errno);
-    if (!spec_.runtime.note.empty()) TRY(journal_.append("warning", spec_.runtime.note));
+    if (!spec_.runtime.note.empty()) TRY(journal_.append_soon("warning", spec_.runtime.note));
     for (const std::string& words : log_->metric_warnings()) {
-      TRY(journal_.append("warning", words));
+      TRY(journal_.append_soon("warning", words));
     }
     return {};
+  }
+
+  objects::ObjectStore& store() {
+    if (store_ == nullptr) store_ = making_store_.get();
+    return *store_;
   }
 
   [[nodiscard]] bool tree_is_fresh() const {
@@ -136,7 +148,7 @@ class JobRun {
     };
     const std::string name = "input/data/" + channel.name;
     TRY(tree_.make_folder(name));
-    const auto report = channels::fill_file_channel(store_, channel.s3_uri, tree_.folder() / name,
+    const auto report = channels::fill_file_channel(store(), channel.s3_uri, tree_.folder() / name,
                                                     progress, [this] { return stop_.made(); });
     if (!report) {
       if (report.error().code == Code::kCancelled) return report.error();
@@ -169,8 +181,9 @@ class JobRun {
     input.network_isolation = spec_.network_isolation;
     const Result<ScriptJob> job = read_script_job(input);
     if (!job) return job.error().within("ClientError");
-    for (const std::string& words : job->warnings) TRY(journal_.append("warning", words));
+    for (const std::string& words : job->warnings) TRY(journal_.append_soon("warning", words));
     const Result<void> fetched = fetch_source(job->source);
+    if (!fetched && fetched.error().code == Code::kCancelled) return fetched.error();
     if (!fetched) return fetched.error().within("ClientError: source code of the job");
     const CodeFolder code = look_at_code(tree_.folder() / "code", job->entry_point);
     const Result<ScriptPlan> plan = plan_script(*job, code);
@@ -198,7 +211,7 @@ class JobRun {
     const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
     unlink(path.c_str());
     std::uint64_t bytes = 0;
-    const auto got = store_.get(
+    const auto got = store().get(
         location.bucket, location.key, {}, [&](std::span<const std::byte> piece) -> Result<void> {
           bytes += piece.size();
           if (bytes > kMaxSourceArchive) {
@@ -302,7 +315,8 @@ class JobRun {
   }
 
   Result<void> deliver(const Outcome& outcome) {
-    Delivery delivery{store_, spec_, tree_, folder_};
+    delivering_ = true;  // a stop lets an upload finish
+    Delivery delivery{store(), spec_, tree_, folder_};
     const Result<void> output = delivery.output();
     if (outcome.kind != "failed") TRY(delivery.model());
     return output;
@@ -311,13 +325,16 @@ class JobRun {
   fs::path folder_;
   AgentSpec spec_;
   Journal& journal_;
-  objects::ObjectStore& store_;
+  std::atomic<bool> delivering_ = false;
   const Clock& clock_;
   MlTree tree_;
   StopRequest stop_;
   std::unique_ptr<JobLog> log_;
   RunLimits limits_;
   std::string limit_words_;
+  // Last, so that its thread has ended before what it asks goes.
+  std::unique_ptr<objects::ObjectStore> store_;
+  std::future<std::unique_ptr<objects::ObjectStore>> making_store_;
 };
 
 Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFactory& make_store,
@@ -327,8 +344,7 @@ Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFacto
   MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(spec.job_name)));
   StopRequest stop = TRY(StopRequest::watch(folder));
   std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.metrics, clock));
-  const std::unique_ptr<objects::ObjectStore> store = make_store(spec.s3);
-  return JobRun{folder, std::move(spec), journal,         *store,
+  return JobRun{folder, std::move(spec), journal,         make_store,
                 clock,  std::move(tree), std::move(stop), std::move(log)}
       .go();
 }

@@ -12,8 +12,9 @@
 
 namespace atelier::agent {
 
-using StoreFactory =
-    std::function<std::unique_ptr<objects::ObjectStore>(const objects::S3Endpoint&)>;
+// The store of an endpoint, all of whose calls end as kCancelled once `cancelled` says so.
+using StoreFactory = std::function<std::unique_ptr<objects::ObjectStore>(
+    const objects::S3Endpoint&, std::function<bool()> cancelled)>;
 
 // The caller holds the folder's lock. Whatever the journal says is done is not done again; a
 // program never runs twice. An Error means that not even the journal could be written.

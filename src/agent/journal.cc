@@ -120,16 +120,29 @@ Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clo
     return error_from_errno("cut the torn end of '" + journal_path(job_folder).string() + "'",
                             errno);
   }
-  TRY(sync_folder(job_folder));
-  return Journal{std::move(fd), clock, std::move(parsed.events)};
+  return Journal{std::move(fd), job_folder, clock, std::move(parsed.events)};
 }
 
 Result<void> Journal::append(std::string_view kind, std::string message, std::string detail_json) {
-  JournalEvent event{events_.size() + 1, clock_->now(), std::string{kind}, std::move(message),
-                     std::move(detail_json)};
+  TRY(write({events_.size() + 1, clock_->now(), std::string{kind}, std::move(message),
+             std::move(detail_json)}));
+  if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's journal", errno);
+  if (folder_synced_) return {};
+  // The names on the way to it too: a journal that a power cut made vanish would let the program
+  // run twice.
+  TRY(sync_folder(folder_));
+  TRY(sync_folder(folder_ / ".."));
+  folder_synced_ = true;
+  return {};
+}
+
+Result<void> Journal::append_soon(std::string_view kind, std::string message) {
+  return write({events_.size() + 1, clock_->now(), std::string{kind}, std::move(message), {}});
+}
+
+Result<void> Journal::write(JournalEvent event) {
   Result<void> written = write_all(fd_.get(), to_json_line(event));
   if (!written) return written.error().within("append to the job's journal");
-  if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's journal", errno);
   events_.push_back(std::move(event));
   return {};
 }

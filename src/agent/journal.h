@@ -17,17 +17,27 @@ class Journal {
  public:
   // Opens to append; a torn last line is cut off. `events()` then has what was there.
   static Result<Journal> open(const std::filesystem::path& job_folder, const Clock& clock);
-  // Durable when it returns.
+  // Durable when it returns, with all that was written before and the folder's own name.
   Result<void> append(std::string_view kind, std::string message, std::string detail_json = {});
+  // Written now, and on disk with the next append(): for events from which nothing follows that
+  // could not be done again.
+  Result<void> append_soon(std::string_view kind, std::string message);
   [[nodiscard]] const std::vector<JournalEvent>& events() const { return events_; }
   // The last event of that kind, or null.
   [[nodiscard]] const JournalEvent* find(std::string_view kind) const;
 
  private:
-  Journal(UniqueFd fd, const Clock& clock, std::vector<JournalEvent> events)
-      : fd_(std::move(fd)), clock_(&clock), events_(std::move(events)) {}
+  Journal(UniqueFd fd, std::filesystem::path folder, const Clock& clock,
+          std::vector<JournalEvent> events)
+      : fd_(std::move(fd)),
+        folder_(std::move(folder)),
+        clock_(&clock),
+        events_(std::move(events)) {}
+  Result<void> write(JournalEvent event);
 
   UniqueFd fd_;
+  std::filesystem::path folder_;
+  bool folder_synced_ = false;
   const Clock* clock_;
   std::vector<JournalEvent> events_;
 };

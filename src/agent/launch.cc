@@ -161,9 +161,10 @@ Result<void> run_agent(const fs::path& job_folder) {
   report_ready();
   return run_job(
       job_folder,
-      [](const objects::S3Endpoint& endpoint) {
+      [](const objects::S3Endpoint& endpoint, std::function<bool()> cancelled) {
         objects::S3ClientOptions options;
         options.patience = kPatience;
+        options.cancelled = std::move(cancelled);
         options.on_unreachable = [](std::string_view words) { log::warning(words); };
         return objects::make_s3_client(endpoint, options);
       },

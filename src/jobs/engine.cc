@@ -280,9 +280,8 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   plan.spec.memory_gib = job.memory_gib;
   const fs::path folder = folder_of(job.name);
   TRY(make_folders(folder));
-  TRY(write_file_durably(folder / "spec.json", agent::to_json(plan.spec), 0600));
-  // The folder's own name too: a journal that a power cut made vanish would let the job run twice.
-  return sync_folder(options_.folder);
+  // Not durable: each launch writes it anew, and the agent syncs the folder with its journal.
+  return replace_file(folder / "spec.json", agent::to_json(plan.spec), 0600);
 }
 
 Result<void> Engine::launch(const std::string& name) {
