@@ -1,6 +1,8 @@
 #include "objects/local_store.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "objects/internal/local_store_impl.h"
@@ -17,6 +19,9 @@ namespace internal {
 namespace {
 
 constexpr std::int64_t kFormat = 1;
+// Twice what the log of the index grows to before it is moved into the database (1,000 pages of
+// 4 KiB): so that a removal can be noted and the log be moved.
+constexpr off_t kReserveBytes = 8 << 20;
 
 // `modified` and `created` are milliseconds since 1970. Bodies are in a table of their own, so that
 // a page of the index holds many keys and listings touch few pages.
@@ -85,7 +90,14 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& 
   if (!lock) return lock.error().within("object store '" + folder.string() + "'");
   store->lock_ = *std::move(lock);
   store->files_ = TRY(BodyFiles::open(folder / "bodies"));
-  TRY(store->recover());
+  store->reserve_ = TRY(open_file(folder / "reserve", O_RDWR | O_CREAT, 0600));
+  Result<void> recovered = store->recover();
+  if (!recovered && recovered.error().code == Code::kResourceExhausted) {
+    store->release_reserve();
+    recovered = store->recover();
+  }
+  TRY(std::move(recovered));
+  store->keep_reserve();
   return store;
 }
 
@@ -168,6 +180,32 @@ Result<void> StoreImpl::commit(const Change& change) {
   return {};
 }
 
+Result<void> StoreImpl::commit_removal(const Change& change) {
+  Result<void> done = commit(change);
+  if (done || done.error().code != Code::kResourceExhausted) return done;
+  const std::lock_guard lock{reserve_mutex_};
+  release_reserve();
+  done = commit(change);
+  if (done) {
+    const Result<std::unique_ptr<Connection>> index = connect();
+    if (index) {
+      ignore_error((*index)->execute("PRAGMA wal_checkpoint(TRUNCATE)"),
+                   "the log stays as large as it is");
+    }
+  }
+  keep_reserve();
+  return done;
+}
+
+void StoreImpl::keep_reserve() {
+  // On a disk that is full it stays small, until a removal has made room.
+  static_cast<void>(posix_fallocate(reserve_.get(), 0, kReserveBytes));
+}
+
+void StoreImpl::release_reserve() {
+  if (ftruncate(reserve_.get(), 0) != 0) log::warning("the reserve of the object store stays");
+}
+
 void StoreImpl::collect(const Garbage& garbage) {
   for (const std::string& file : garbage) files_->remove(file);
   const std::lock_guard lock{collected_mutex_};
@@ -216,7 +254,7 @@ Result<std::vector<BucketRecord>> StoreImpl::list_buckets() {
 }
 
 Result<void> StoreImpl::delete_bucket(const std::string& name) {
-  return commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, name));
     Statement any = TRY(db.prepare("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1"));
     if (TRY(any.bind(1, id).step())) {

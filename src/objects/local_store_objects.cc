@@ -166,14 +166,14 @@ Result<void> StoreImpl::remove_row(Connection& db, Garbage& garbage, std::int64_
 
 Result<void> StoreImpl::remove(const std::string& bucket, const std::string& key,
                                const std::string& if_match) {
-  return commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
     return remove_row(db, garbage, TRY(bucket_id(db, bucket)), key, if_match);
   });
 }
 
 Result<void> StoreImpl::remove_many(const std::string& bucket,
                                     const std::vector<std::string>& keys) {
-  return commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, bucket));
     for (const std::string& key : keys) TRY(remove_row(db, garbage, id, key, {}));
     return {};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -240,34 +241,49 @@ void fill_a_small_disk(const fs::path& mount_point) {
   const std::unique_ptr<LocalStore> store = open_store(mount_point);
   ASSERT_TRUE(store->create_bucket("bucket", ""));
   ASSERT_TRUE(put(*store, "before", "kept"));
-  const auto large = put(*store, "large", std::string(4 << 20, 'l'));
+  constexpr int kFiles = 10;
+  for (int i = 0; i < kFiles; ++i) {
+    ASSERT_TRUE(put(*store, "file" + std::to_string(i), std::string(kInlineBytes * 4, 'f')));
+  }
+  const auto large = put(*store, "large", std::string(20 << 20, 'l'));
   EXPECT_TRUE(!large && large.error().code == Code::kResourceExhausted) << large.error().message;
   Result<ObjectRecord> small = Error{};
   int written = 0;
   do {
     small = put(*store, "small" + std::to_string(written), std::string(kInlineBytes, 's'));
-  } while (small && ++written < 100);
+  } while (small && ++written < 1000);
   EXPECT_TRUE(!small && small.error().code == Code::kResourceExhausted) << small.error().message;
   EXPECT_GT(written, 2);
   EXPECT_EQ(*get(*store, "before"), "kept");
   EXPECT_EQ(get(*store, "small0")->size(), kInlineBytes);
   EXPECT_FALSE(get(*store, "small" + std::to_string(written)));
   EXPECT_FALSE(get(*store, "large"));
-  EXPECT_EQ(files_in(mount_point / "bodies"), 0U);
+  EXPECT_EQ(files_in(mount_point / "bodies"), std::size_t{kFiles});
+  // Who has filled it to the last byte can make room by removing.
+  std::ofstream rest{mount_point / "rest"};
+  while (rest.write("0", 1).flush()) {
+  }
+  EXPECT_FALSE(put(*store, "small", std::string(kInlineBytes, 's')));
+  for (int i = 0; i < kFiles; ++i) {
+    const auto removed = store->remove("bucket", "file" + std::to_string(i));
+    EXPECT_TRUE(removed) << removed.error().message;
+  }
+  const auto small_again = put(*store, "small", std::string(kInlineBytes, 's'));
+  EXPECT_TRUE(small_again) << small_again.error().message;
   // Room again: the store goes on.
-  ASSERT_EQ(mount("tmpfs", mount_point.c_str(), "tmpfs", MS_REMOUNT, "size=16m"), 0);
+  ASSERT_EQ(mount("tmpfs", mount_point.c_str(), "tmpfs", MS_REMOUNT, "size=40m"), 0);
   const auto after = put(*store, "after", std::string(1 << 20, 'a'));
   EXPECT_TRUE(after) << after.error().message;
 }
 
-TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWhole) {
+TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWholeAndRemovingMakesRoom) {
   const TempFolder folder = *TempFolder::create();
   constexpr int kNoNamespace = 77;
   const pid_t child = fork();
   if (child == 0) {
     const bool ready = unshare(CLONE_NEWNS | (geteuid() == 0 ? 0 : CLONE_NEWUSER)) == 0 &&
                        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                       mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=2m") == 0;
+                       mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=20m") == 0;
     if (!ready) _exit(kNoNamespace);
     fill_a_small_disk(folder.path());
     _exit(testing::Test::HasFailure() ? 1 : 0);

@@ -165,7 +165,7 @@ Result<void> StoreImpl::drop_parts(Connection& db, Garbage& garbage,
 
 Result<void> StoreImpl::abort_upload(const std::string& bucket, const std::string& key,
                                      const std::string& id) {
-  return commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
     const std::int64_t bucket_number = TRY(bucket_id(db, bucket));
     Statement drop = TRY(db.prepare(
         "DELETE FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NULL"));

@@ -126,6 +126,11 @@ class StoreImpl final : public LocalStore {
   Result<std::unique_ptr<Connection>> connect() const;
   Result<std::unique_ptr<Reader>> reader();
   Result<void> commit(const Change& change);
+  // Of a change that gives room back: it goes through on a full disk too, at the expense of the
+  // reserve, a file that is there for this alone.
+  Result<void> commit_removal(const Change& change);
+  void keep_reserve();
+  void release_reserve();
   void collect(const Garbage& garbage);
 
   Result<FoundObject> find_object(const std::string& bucket, const std::string& key, bool body);
@@ -143,6 +148,8 @@ class StoreImpl final : public LocalStore {
   const std::filesystem::path folder_;
   const Clock& clock_;
   UniqueFd lock_;
+  UniqueFd reserve_;
+  std::mutex reserve_mutex_;
   std::unique_ptr<BodyFiles> files_;
   std::unique_ptr<GroupCommit> writer_;
   std::mutex readers_mutex_;
