@@ -78,5 +78,21 @@ TEST(JobFile, SourceIsPackedWithItsContentsAtTheRoot) {
   EXPECT_EQ(*read_file(folder.path() / "names"), "lib/a.py\ntrain.py\n");
 }
 
+TEST(JobFile, ASourceFileOfAnyNameIsPackedOrRefusedByName) {
+  const TempFolder folder = *TempFolder::create();
+  make_folders(folder.path() / "src").value();
+  const auto packed = [&] { return pack_source(folder.path() / "src", folder.path() / "out"); };
+  for (const char* name : {"new\nline", "-rf", " ", "\xC3\xA9"}) {
+    ASSERT_TRUE(write_file_durably(folder.path() / "src" / name, "x"));
+  }
+  const Result<void> good = packed();
+  EXPECT_TRUE(good) << good.error().message;
+  ASSERT_TRUE(write_file_durably(folder.path() / "src" / "bad\xFF", "x"));
+  const Result<void> refused = packed();
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("bad\uFFFD"), std::string::npos)
+      << refused.error().message;
+}
+
 }  // namespace
 }  // namespace atelier::cli

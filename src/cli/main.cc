@@ -1,8 +1,28 @@
 // The program `atelier`: reads the arguments and calls the verb that they name.
+#include <poll.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstdio>
+#include <iostream>
 
 #include "cli/verbs.h"
+
+namespace {
+
+// Whether all of the output could be written; it may be on its way to a disk that is full. Who
+// closes a pipe has read enough, and needs no message.
+bool printed() {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  pollfd output{STDOUT_FILENO, POLLOUT, 0};
+  const bool closed = poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+  if (!closed) std::fputs("atelier: the output could not be written\n", stderr);
+  return false;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace atelier::cli;
@@ -33,5 +53,5 @@ int main(int argc, char** argv) {
     const int code = program.exit(error);
     return code == 0 ? kOk : kUsage;
   }
-  return outcome.exit_code;
+  return printed() || outcome.exit_code != kOk ? outcome.exit_code : kFailed;
 }
