@@ -101,11 +101,14 @@ void convert_channels(Image& image, int channels) {
   image.channels = channels;
 }
 
+Result<void> check_bytes(ImageBytes bytes, const ImageLimits& limits) {
+  if (bytes.size() <= limits.max_bytes) return {};
+  return Error{Code::kResourceExhausted, fmt::format("a picture of {} bytes, the limit is {}",
+                                                     bytes.size(), limits.max_bytes)};
+}
+
 Result<StoredInfo> stored_info(ImageFormat format, ImageBytes bytes, const ImageLimits& limits) {
-  if (bytes.size() > limits.max_bytes) {
-    return Error{Code::kResourceExhausted, fmt::format("a picture of {} bytes, the limit is {}",
-                                                       bytes.size(), limits.max_bytes)};
-  }
+  TRY(check_bytes(bytes, limits));
   switch (format) {
     case ImageFormat::kJpeg:
       return jpeg_info(bytes, limits);
@@ -125,12 +128,15 @@ Result<StoredInfo> stored_info(ImageFormat format, ImageBytes bytes, const Image
                              : "not a picture: neither JPEG, PNG, WebP, GIF, TIFF nor BMP"};
 }
 
-// Decodes at least `wanted` as it is stored, and says what it decoded.
+// Decodes at least what is chosen, as it is stored, and says what it decoded.
 Result<Rect> decode_stored(ImageFormat format, ImageBytes bytes, const ImageLimits& limits,
-                           const std::optional<Rect>& wanted, Image& image) {
+                           const StoredChoice& choose, Image& image) {
+  if (format == ImageFormat::kJpeg) {
+    TRY(check_bytes(bytes, limits));
+    return decode_jpeg(bytes, limits, choose, image);  // reads the header once
+  }
+  TRY(choose(TRY(stored_info(format, bytes, limits))));
   switch (format) {
-    case ImageFormat::kJpeg:
-      return decode_jpeg(bytes, limits, wanted, image);
     case ImageFormat::kPng:
       TRY(decode_png(bytes, limits, image));
       break;
@@ -153,23 +159,32 @@ ImageInfo shown_info(ImageFormat format, const StoredInfo& stored, bool apply_or
   return info;
 }
 
-Result<Region> decode(ImageBytes bytes, const DecodeOptions& options, const Rect* region,
+Result<void> check_region(const Rect& region, const ImageInfo& info) {
+  if (region.x >= 0 && region.y >= 0 && region.width > 0 && region.height > 0 &&
+      region.width <= info.width - region.x && region.height <= info.height - region.y) {
+    return {};
+  }
+  return Error{Code::kOutOfRange,
+               fmt::format("region {}x{} at {},{} of a picture of {}x{}", region.width,
+                           region.height, region.x, region.y, info.width, info.height)};
+}
+
+Result<Region> decode(ImageBytes bytes, const DecodeOptions& options, const RegionChoice& choose,
                       Image& image) {
   const ImageFormat format = sniff_image(bytes);
-  const StoredInfo stored = TRY(stored_info(format, bytes, options.limits));
-  const ImageInfo info = shown_info(format, stored, options.apply_orientation);
-  const Turn turn = turn_of(info.orientation);
-  std::optional<Rect> wanted;
-  if (region != nullptr) {
-    if (region->x < 0 || region->y < 0 || region->width <= 0 || region->height <= 0 ||
-        region->width > info.width - region->x || region->height > info.height - region->y) {
-      return Error{Code::kOutOfRange,
-                   fmt::format("region {}x{} at {},{} of a picture of {}x{}", region->width,
-                               region->height, region->x, region->y, info.width, info.height)};
-    }
-    wanted = stored_rect(*region, turn, stored.width, stored.height);
-  }
-  const Rect held = TRY(decode_stored(format, bytes, options.limits, wanted, image));
+  StoredInfo stored;
+  ImageInfo info;
+  Turn turn;
+  const auto choose_stored = [&](const StoredInfo& found) -> Result<std::optional<Rect>> {
+    stored = found;
+    info = shown_info(format, stored, options.apply_orientation);
+    turn = turn_of(info.orientation);
+    if (!choose) return std::optional<Rect>{};
+    const Rect region = choose(info);
+    TRY(check_region(region, info));
+    return std::optional(stored_rect(region, turn, stored.width, stored.height));
+  };
+  const Rect held = TRY(decode_stored(format, bytes, options.limits, choose_stored, image));
   if (info.orientation != 1) turn_upright(image, turn);
   convert_channels(image, options.channels);
   return Region{shown_rect(held, turn, stored.width, stored.height)};
@@ -277,7 +292,13 @@ Result<void> decode_image(ImageBytes bytes, const DecodeOptions& options, Image&
 
 Result<Region> decode_region(ImageBytes bytes, const DecodeOptions& options, const Rect& region,
                              Image& image) {
-  return decode(bytes, options, &region, image);
+  return decode(
+      bytes, options, [&](const ImageInfo&) { return region; }, image);
+}
+
+Result<Region> decode_region(ImageBytes bytes, const DecodeOptions& options,
+                             const RegionChoice& choose, Image& image) {
+  return decode(bytes, options, choose, image);
 }
 
 }  // namespace atelier::vision

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -84,5 +85,9 @@ struct Region {
 };
 Result<Region> decode_region(std::span<const std::byte> bytes, const DecodeOptions& options,
                              const Rect& region, Image& image);
+// The same where the region follows from the header, which is then read only once.
+using RegionChoice = std::function<Rect(const ImageInfo&)>;
+Result<Region> decode_region(std::span<const std::byte> bytes, const DecodeOptions& options,
+                             const RegionChoice& choose, Image& image);
 
 }  // namespace atelier::vision

@@ -50,20 +50,27 @@ void shrink_rows(const Image& image, const Rect& held, const Preprocess& spec, c
   const std::size_t stride = padded_row(spec);
   scratch.rows.resize(stride * (static_cast<std::size_t>(plan.region.height) + kTapGroup));
   const int row_first = held.x - view.crop.x;  // in the crop's coordinates
-  for (int y = 0; y < plan.region.height; ++y) {
-    const auto row_index = static_cast<std::size_t>(plan.region.y + y - held.y);
-    const std::uint8_t* row = image.pixels.data() + row_index * image.row_bytes();
-    const bool near_end =
-        (row_index + 1) * image.row_bytes() + over_read(plan, spec) > image.pixels.size();
-    if (near_end) {  // the kernel reads behind the row's end, which must not be behind the
-                     // picture's
-      scratch.last_row.resize(image.row_bytes() + over_read(plan, spec));
-      std::memcpy(scratch.last_row.data(), row, image.row_bytes());
-      row = scratch.last_row.data();
-    }
-    kernel.horizontal(row, plan.horizontal, row_first, spec.width, spec.channels, view.flip,
-                      scratch.rows.data() + static_cast<std::size_t>(y) * stride);
-  }
+  const auto rows_held = static_cast<std::size_t>(plan.region.y - held.y);
+  const std::uint8_t* row = image.pixels.data() + rows_held * image.row_bytes();
+  const auto shrink = [&](const std::uint8_t* from, int first, int rows) {
+    kernel.horizontal(from, image.row_bytes(), rows, plan.horizontal, row_first, spec.width,
+                      spec.channels, view.flip,
+                      scratch.rows.data() + static_cast<std::size_t>(first) * stride, stride);
+  };
+  // The kernel reads behind a row's end, which must not be behind the picture's.
+  const std::size_t left = image.pixels.size() - rows_held * image.row_bytes();
+  const std::size_t over = over_read(plan, spec);
+  const int in_place =
+      static_cast<int>(std::min(static_cast<std::size_t>(plan.region.height),
+                                left > over ? (left - over) / image.row_bytes() : 0));
+  shrink(row, 0, in_place);
+  const int rest = plan.region.height - in_place;
+  if (rest == 0) return;
+  const std::size_t bytes = image.row_bytes() * static_cast<std::size_t>(rest);
+  scratch.last_rows.resize(bytes + over);
+  std::memcpy(scratch.last_rows.data(),
+              row + static_cast<std::size_t>(in_place) * image.row_bytes(), bytes);
+  shrink(scratch.last_rows.data(), in_place, rest);
 }
 
 struct Affine {
@@ -177,12 +184,16 @@ Result<void> run(std::span<const std::byte> bytes, const Preprocess& spec,
   }
   const DecodeOptions options{
       .limits = limits, .apply_orientation = spec.apply_orientation, .channels = spec.channels};
-  const ImageInfo info = TRY(read_image_info(bytes, options));
-  const View view = augmentation != nullptr
-                        ? random_view(spec, *augmentation, draw, info.width, info.height)
-                        : eval_view(spec, info.width, info.height);
-  const Plan plan = make_plan(spec, view, scratch);
-  const Region region = TRY(decode_region(bytes, options, plan.region, scratch.image));
+  View view;
+  Plan plan;
+  const auto choose = [&](const ImageInfo& info) {
+    view = augmentation != nullptr ? random_view(spec, *augmentation, draw, info.width, info.height)
+                                   : eval_view(spec, info.width, info.height);
+    plan = make_plan(spec, view, scratch);
+    return plan.region;
+  };
+  const Region region =
+      TRY(decode_region(bytes, options, RegionChoice(std::ref(choose)), scratch.image));
   shrink_rows(scratch.image, region.held, spec, view, plan, scratch);
   finish(spec, view, plan, scratch, out);
   return {};

@@ -97,7 +97,7 @@ View random_view(const Preprocess& spec, const Augmentation& augmentation, const
 // ordinary size.
 struct Scratch {
   Image image;
-  std::vector<std::uint8_t> last_row;
+  std::vector<std::uint8_t> last_rows;
   std::vector<std::uint8_t> rows;
   std::vector<std::uint8_t> window;
   std::vector<std::int16_t> horizontal_weights;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -22,10 +23,12 @@ struct StoredInfo {
 Result<void> check_pixels(const ImageLimits& limits, std::uint64_t width, std::uint64_t height);
 
 Result<StoredInfo> jpeg_info(ImageBytes bytes, const ImageLimits& limits);
-// Decodes at least `wanted` (stored coordinates) and says what it decoded. 1 channel for gray
-// files, else 3.
-Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits,
-                         const std::optional<Rect>& wanted, Image& image);
+// Which part is wanted, in stored coordinates; the whole if none. Asked when the header is read.
+using StoredChoice = std::function<Result<std::optional<Rect>>(const StoredInfo&)>;
+
+// Decodes at least what is wanted and says what it decoded. 1 channel for gray files, else 3.
+Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits, const StoredChoice& choose,
+                         Image& image);
 
 // 1 or 3 channels; alpha is laid over white, 16 bits become 8 by dropping the lower ones.
 Result<StoredInfo> png_info(ImageBytes bytes, const ImageLimits& limits);

@@ -20,9 +20,10 @@ namespace atelier::vision {
 namespace {
 
 constexpr std::string_view kExifHead("Exif\0\0", 6);
-// Pixels around the region that are decoded besides: the upsampling of colours looks at its
-// neighbours, and treats the edge of what is decoded as the edge of the picture.
-constexpr int kMargin = 8;
+// Columns beside the region that are decoded besides: the upsampling of colours looks at the
+// neighbouring sample, which is two columns wide, and treats the edge of what is decoded as the
+// edge of the picture. (libjpeg itself cares for the rows.)
+int margin(const jpeg_decompress_struct& info) { return info.max_h_samp_factor > 1 ? 2 : 0; }
 
 // Errors of libjpeg arrive by longjmp. Everything that lives across one is in here and trivially
 // destructible, but for the Image, which the caller owns.
@@ -154,6 +155,11 @@ int read_orientation(const jpeg_decompress_struct& info) {
   return 1;
 }
 
+StoredInfo stored_info(const jpeg_decompress_struct& info) {
+  return {static_cast<int>(info.image_width), static_cast<int>(info.image_height),
+          read_orientation(info)};
+}
+
 // A file that was cut short has no end marker. Looked for first, because decoding only a region
 // would not notice.
 bool has_end_marker(const jpeg_decompress_struct& info) {
@@ -202,8 +208,8 @@ void start(Job& job) {
   job.held = {0, 0, static_cast<int>(job.info.output_width),
               static_cast<int>(job.info.output_height)};
   if (job.whole) return;
-  const int right = std::min(job.held.width, job.wanted.x + job.wanted.width + kMargin);
-  JDIMENSION x = static_cast<JDIMENSION>(std::max(0, job.wanted.x - kMargin));
+  const int right = std::min(job.held.width, job.wanted.x + job.wanted.width + margin(job.info));
+  JDIMENSION x = static_cast<JDIMENSION>(std::max(0, job.wanted.x - margin(job.info)));
   JDIMENSION width = static_cast<JDIMENSION>(right) - x;
   if (width < job.info.output_width) {
     jpeg_crop_scanline(&job.info, &x, &width);  // moves x down to a block's edge
@@ -247,16 +253,15 @@ void read_rows(Job& job) {
 Result<StoredInfo> jpeg_info(ImageBytes bytes, const ImageLimits& limits) {
   Decompressor decompressor;
   TRY(decompressor.read_header(bytes, limits));
-  const jpeg_decompress_struct& info = decompressor.job().info;
-  return StoredInfo{static_cast<int>(info.image_width), static_cast<int>(info.image_height),
-                    read_orientation(info)};
+  return stored_info(decompressor.job().info);
 }
 
-Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits,
-                         const std::optional<Rect>& wanted, Image& image) {
+Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits, const StoredChoice& choose,
+                         Image& image) {
   Decompressor decompressor;
   TRY(decompressor.read_header(bytes, limits));
   Job& job = decompressor.job();
+  const std::optional<Rect> wanted = TRY(choose(stored_info(job.info)));
   if (!has_end_marker(job.info)) {
     return Error{Code::kDataLoss, "damaged JPEG: it has no end marker, so it was cut short"};
   }

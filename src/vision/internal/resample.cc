@@ -36,8 +36,8 @@ std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp((sum + kWeightHalf) >> kWeightBits, 0, 255));
 }
 
-void horizontal(const std::uint8_t* row, const AxisPlan& plan, int row_first, int count,
-                int channels, bool flip, std::uint8_t* out) {
+void horizontal_row(const std::uint8_t* row, const AxisPlan& plan, int row_first, int count,
+                    int channels, bool flip, std::uint8_t* out) {
   for (int i = 0; i < count; ++i) {
     const auto output = static_cast<std::size_t>(i);
     const std::int16_t* weights = plan.weights_of(output);
@@ -50,6 +50,13 @@ void horizontal(const std::uint8_t* row, const AxisPlan& plan, int row_first, in
       to[c] = to_byte(sum);
     }
   }
+}
+
+void horizontal(const std::uint8_t* row, std::size_t row_stride, int rows, const AxisPlan& plan,
+                int row_first, int count, int channels, bool flip, std::uint8_t* out,
+                std::size_t out_stride) {
+  for (int y = 0; y < rows; ++y, row += row_stride, out += out_stride)
+    horizontal_row(row, plan, row_first, count, channels, flip, out);
 }
 
 std::int32_t column_sum(const std::uint8_t* column, std::size_t stride, const std::int16_t* weights,

@@ -43,12 +43,14 @@ AxisPlan plan_axis(Interpolation interpolation, int source, int scaled, int firs
 
 // The arithmetic: `generic` and, where the processor has it, `avx2` give the same bits.
 struct ResampleKernel {
-  // One row: `count` outputs of `channels`, from `row`, whose first pixel is source `row_first` of
-  // the plan. Reads up to 16 bytes from any pixel that it needs, so the row must be readable for
-  // kRowSlack bytes behind its end. `out` is writable for kRowSlack bytes behind its end.
-  // `flip` writes the outputs from right to left.
-  void (*horizontal)(const std::uint8_t* row, const AxisPlan& plan, int row_first, int count,
-                     int channels, bool flip, std::uint8_t* out);
+  // `rows` rows, row_stride bytes apart, to rows of `count` outputs of `channels`, out_stride bytes
+  // apart. The first pixel of a row is source `row_first` of the plan. Reads up to 16 bytes from
+  // any pixel of a tap, so the last row must be readable for kRowSlack bytes and the padding of the
+  // taps behind its end. Rows of `out` are written in order, and writable for kRowSlack bytes
+  // behind their end. `flip` writes the outputs from right to left.
+  void (*horizontal)(const std::uint8_t* row, std::size_t row_stride, int rows,
+                     const AxisPlan& plan, int row_first, int count, int channels, bool flip,
+                     std::uint8_t* out, std::size_t out_stride);
   // One output row of `bytes` values: the weighted sum of `taps` rows that are `stride` bytes
   // apart. The rows behind them up to a multiple of two
   // are read too, with weights of zero. Rows are readable, and `out` is writable, for kRowSlack
