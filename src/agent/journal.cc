@@ -120,7 +120,7 @@ Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clo
     return error_from_errno("cut the torn end of '" + journal_path(job_folder).string() + "'",
                             errno);
   }
-  return Journal{std::move(fd), job_folder, clock, std::move(parsed.events)};
+  return Journal{std::move(fd), job_folder, clock, std::move(parsed.events), parsed.bytes};
 }
 
 Result<void> Journal::append(std::string_view kind, std::string message, std::string detail_json) {
@@ -141,8 +141,16 @@ Result<void> Journal::append_soon(std::string_view kind, std::string message) {
 }
 
 Result<void> Journal::write(JournalEvent event) {
-  Result<void> written = write_all(fd_.get(), to_json_line(event));
-  if (!written) return written.error().within("append to the job's journal");
+  const std::string line = to_json_line(event);
+  Result<void> written = write_all(fd_.get(), line);
+  if (!written) {
+    // A full disk may have taken half of the line: the next one must not be glued to it.
+    if (ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) {
+      return error_from_errno("cut the torn end of the job's journal", errno);
+    }
+    return written.error().within("append to the job's journal");
+  }
+  bytes_ += line.size();
   events_.push_back(std::move(event));
   return {};
 }

@@ -28,11 +28,12 @@ class Journal {
 
  private:
   Journal(UniqueFd fd, std::filesystem::path folder, const Clock& clock,
-          std::vector<JournalEvent> events)
+          std::vector<JournalEvent> events, std::size_t bytes)
       : fd_(std::move(fd)),
         folder_(std::move(folder)),
         clock_(&clock),
-        events_(std::move(events)) {}
+        events_(std::move(events)),
+        bytes_(bytes) {}
   Result<void> write(JournalEvent event);
 
   UniqueFd fd_;
@@ -40,6 +41,7 @@ class Journal {
   bool folder_synced_ = false;
   const Clock* clock_;
   std::vector<JournalEvent> events_;
+  std::size_t bytes_;  // of the file, up to the end of the last whole event
 };
 
 // Whole events of `text`, and how many of its bytes they take. Parsing stops at the first line that

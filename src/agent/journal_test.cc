@@ -1,7 +1,9 @@
 #include "agent/journal.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <fstream>
 
 namespace atelier::agent {
@@ -41,6 +43,25 @@ TEST_F(JournalTest, ATornLastLineIsDroppedAndTheNextEventTakesItsNumber) {
   EXPECT_EQ(events[1].sequence, 2U);
   EXPECT_EQ(journal.find("training")->sequence, 2U);
   EXPECT_EQ(journal.find("completed"), nullptr);
+}
+
+TEST_F(JournalTest, WhatAFullDiskCutShortIsTakenBackSoThatTheNextEventIsWhole) {
+  Journal journal = open();
+  journal.append("started", "").value();
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto ignored = signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight{std::filesystem::file_size(folder_.path() / "journal.jsonl") + 20,
+                     before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &tight);
+  const Result<void> cut = journal.append("training", "");
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, ignored);
+  EXPECT_FALSE(cut);
+  journal.append("training", "").value();
+  const auto events = read_journal(folder_.path()).value();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[1].kind, "training");
 }
 
 TEST_F(JournalTest, BytesThatAreNoTextDoNotBreakTheJournal) {
