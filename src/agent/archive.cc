@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,9 +14,12 @@
 #include <thread>
 
 #include "agent/gzip_writer.h"
+#include "archives/utf8_locale.h"
 
 namespace atelier::agent {
 namespace {
+
+using archives::ArchiveReader;
 
 constexpr std::size_t kMaxEntries = 5'000'000;
 constexpr int kMaxDepth = 100;
@@ -28,14 +30,10 @@ struct CloseDir {
 struct FreeWriter {
   void operator()(archive* handle) const { archive_write_free(handle); }
 };
-struct FreeReader {
-  void operator()(archive* handle) const { archive_read_free(handle); }
-};
 struct FreeEntry {
   void operator()(archive_entry* entry) const { archive_entry_free(entry); }
 };
 using Writer = std::unique_ptr<archive, FreeWriter>;
-using Reader = std::unique_ptr<archive, FreeReader>;
 using Entry = std::unique_ptr<archive_entry, FreeEntry>;
 
 Result<std::vector<std::string>> names_in(int folder) {
@@ -88,26 +86,6 @@ Result<void> walk(int folder, const std::string& prefix, int depth, std::vector<
   }
   return {};
 }
-
-// libarchive takes names to be in the locale's encoding, and a program starts in "C", where what is
-// not ASCII has none. This thread speaks UTF-8 for as long as the object lives.
-class Utf8Locale {
- public:
-  Utf8Locale() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
-    if (locale_ != nullptr) before_ = uselocale(locale_);
-  }
-  ~Utf8Locale() {
-    if (locale_ == nullptr) return;
-    uselocale(before_);
-    freelocale(locale_);
-  }
-  Utf8Locale(const Utf8Locale&) = delete;
-  Utf8Locale& operator=(const Utf8Locale&) = delete;
-
- private:
-  locale_t locale_ = nullptr;
-  locale_t before_ = nullptr;
-};
 
 Error archive_error(archive* handle, std::string_view what) {
   const char* words = archive_error_string(handle);
@@ -193,55 +171,42 @@ Result<std::string> safe_name(std::string_view name) {
   return clean;
 }
 
-Result<void> unpack_file(archive* handle, MlTree& tree, const std::string& name, mode_t mode,
-                         std::uint64_t& bytes_left) {
-  const UniqueFd fd = TRY(tree.create_file(name, (mode & 0777U) | 0600U));
-  while (true) {
-    const void* block = nullptr;
-    std::size_t length = 0;
-    la_int64_t offset = 0;
-    const int status = archive_read_data_block(handle, &block, &length, &offset);
-    if (status == ARCHIVE_EOF) return {};
-    if (status < ARCHIVE_WARN) return archive_error(handle, "unpack '" + name + "'");
-    const auto end = static_cast<std::uint64_t>(offset) + length;
-    if (offset < 0 || end > bytes_left) {
-      return Error{Code::kInvalidArgument, "the archive holds more bytes than are allowed"};
-    }
-    std::string_view left{static_cast<const char*>(block), length};
-    if (lseek(fd.get(), offset, SEEK_SET) < 0) return error_from_errno("lseek", errno);
-    TRY(write_all(fd.get(), left));
-    if (status == ARCHIVE_OK && length == 0) continue;
-    // Counted by what was stored: a sparse file's holes cost nothing.
-    bytes_left -= std::min<std::uint64_t>(bytes_left, length);
+Result<void> unpack_member(ArchiveReader& reader, const archives::Member& member, MlTree& tree,
+                           const std::string& folder) {
+  if (member.name.empty()) {
+    return Error{Code::kInvalidArgument, "an entry of the archive has no name"};
   }
-}
-
-Result<void> unpack_entry(archive* handle, archive_entry* entry, MlTree& tree,
-                          const std::string& folder, std::uint64_t& bytes_left) {
-  // The form that does not depend on the locale, where the archive has it.
-  const char* raw = archive_entry_pathname_utf8(entry);
-  if (raw == nullptr) raw = archive_entry_pathname(entry);
-  if (raw == nullptr) return Error{Code::kInvalidArgument, "an entry of the archive has no name"};
-  const std::string relative = TRY(safe_name(raw));
+  const std::string relative = TRY(safe_name(member.name));
   if (relative.empty()) return {};
   const std::string name = folder + "/" + relative;
-  if (archive_entry_hardlink(entry) != nullptr) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("entry '{}' of the archive is a hard link", relative)};
-  }
-  switch (archive_entry_filetype(entry)) {
-    case AE_IFDIR:
+  switch (member.kind) {
+    case archives::Member::Kind::kFolder:
       return tree.make_folder(name);
-    case AE_IFREG:
-      return unpack_file(handle, tree, name, archive_entry_perm(entry), bytes_left);
-    case AE_IFLNK: {
-      const char* target = archive_entry_symlink(entry);
-      return tree.make_link(target == nullptr ? "" : target, name);
+    case archives::Member::Kind::kFile: {
+      const UniqueFd fd = TRY(tree.create_file(name, (member.mode & 0777U) | 0600U));
+      return reader.copy_to(fd.get());
     }
-    default:
+    case archives::Member::Kind::kLink:
+      return tree.make_link(member.target, name);
+    case archives::Member::Kind::kHardLink:
       return Error{Code::kInvalidArgument,
-                   fmt::format("entry '{}' of the archive is a device or a pipe", relative)};
+                   fmt::format("entry '{}' of the archive is a hard link", relative)};
+    case archives::Member::Kind::kOther:
+      break;
   }
+  return Error{Code::kInvalidArgument,
+               fmt::format("entry '{}' of the archive is a device or a pipe", relative)};
+}
+
+Result<void> unpack_members(int fd, MlTree& tree, const std::string& folder,
+                            const archives::Limits& limits) {
+  ArchiveReader reader =
+      TRY(ArchiveReader::open(fd, "source code", archives::Formats::kTar, limits));
+  TRY(tree.make_folder(folder));
+  while (const std::optional<archives::Member> member = TRY(reader.next())) {
+    TRY(unpack_member(reader, *member, tree, folder));
+  }
+  return {};
 }
 
 }  // namespace
@@ -258,7 +223,7 @@ Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& 
 
 Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) {
   const std::vector<TreeEntry> entries = TRY(list_tree(tree, folder));
-  const Utf8Locale utf8;
+  const archives::Utf8Locale utf8;
   GzipWriter gzip{fd, std::thread::hardware_concurrency()};
   Output output{&gzip, {}};
   const Writer writer{archive_write_new()};
@@ -281,30 +246,15 @@ Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) 
 }
 
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
-                            const UnpackLimits& limits) {
-  const Utf8Locale utf8;
-  const Reader reader{archive_read_new()};
-  archive_read_support_filter_gzip(reader.get());
-  archive_read_support_filter_bzip2(reader.get());
-  archive_read_support_filter_xz(reader.get());
-  archive_read_support_format_tar(reader.get());
-  archive_read_support_format_empty(reader.get());
-  if (archive_read_open_fd(reader.get(), fd, std::size_t{64} << 10) != ARCHIVE_OK) {
-    return archive_error(reader.get(), "not a tar archive");
+                            const archives::Limits& limits) {
+  Result<void> unpacked = unpack_members(fd, tree, folder, limits);
+  if (unpacked) return unpacked;
+  // Who gave the archive gave a wrong one, whether it is damaged or too large.
+  Error error = std::move(unpacked).error();
+  if (error.code == Code::kDataLoss || error.code == Code::kResourceExhausted) {
+    error.code = Code::kInvalidArgument;
   }
-  std::uint64_t bytes_left = limits.max_bytes;
-  TRY(tree.make_folder(folder));
-  for (std::size_t count = 0;; ++count) {
-    archive_entry* entry = nullptr;
-    const int status = archive_read_next_header(reader.get(), &entry);
-    if (status == ARCHIVE_EOF) return {};
-    if (status < ARCHIVE_WARN) return archive_error(reader.get(), "the archive is damaged");
-    if (count >= limits.max_entries) {
-      return Error{Code::kInvalidArgument,
-                   fmt::format("the archive has more than {} entries", limits.max_entries)};
-    }
-    TRY(unpack_entry(reader.get(), entry, tree, folder, bytes_left));
-  }
+  return error;
 }
 
 }  // namespace atelier::agent

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/ml_tree.h"
+#include "archives/archive_reader.h"
 #include "base/result.h"
 
 namespace atelier::agent {
@@ -29,13 +30,9 @@ Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& 
 // Packs `folder` of the tree, its contents at the root, as a .tar.gz to `fd`.
 Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd);
 
-struct UnpackLimits {
-  std::uint64_t max_bytes = std::uint64_t{8} << 30;
-  std::size_t max_entries = 200'000;
-};
 // Unpacks the archive (.tar, compressed or not) in `fd` to `folder` of the tree. Entries that would
 // leave it, hard links, devices, and archives beyond the limits are kInvalidArgument.
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
-                            const UnpackLimits& limits = {});
+                            const archives::Limits& limits = {});
 
 }  // namespace atelier::agent

@@ -1,12 +1,11 @@
 #include "cli/results.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 
 #include <iostream>
 
+#include "archives/archive_reader.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/terminal.h"
@@ -14,20 +13,10 @@
 namespace atelier::cli {
 namespace {
 namespace fs = std::filesystem;
+using archives::ArchiveReader;
 
 // Far above what the built-in algorithm writes; a bound against archives made to fill a disk.
-constexpr std::uint64_t kMaxUnpackedBytes = std::uint64_t{4} << 30;
-constexpr std::size_t kMaxFiles = 100000;
-
-struct ReadCloser {
-  void operator()(archive* a) const { archive_read_free(a); }
-};
-
-Error archive_error(archive* in, const fs::path& path) {
-  const char* text = archive_error_string(in);
-  return Error{Code::kDataLoss, fmt::format("'{}' is not a whole .tar.gz: {}", path.string(),
-                                            text == nullptr ? "cut off" : text)};
-}
+constexpr archives::Limits kLimits{.max_bytes = std::uint64_t{4} << 30, .max_members = 100'000};
 
 Result<fs::path> place_below(const fs::path& folder, const std::string& member) {
   const fs::path relative = fs::path{member}.lexically_normal();
@@ -39,29 +28,13 @@ Result<fs::path> place_below(const fs::path& folder, const std::string& member) 
   return folder / relative;
 }
 
-Result<std::uint64_t> write_member(archive* in, const fs::path& archive_path,
-                                   const fs::path& target, std::uint64_t room) {
+Result<void> write_member(ArchiveReader& in, const fs::path& target) {
   if (target.has_parent_path()) TRY(make_folders(target.parent_path()));
   // A link left in the folder is replaced, never written through.
   std::error_code ignored;
   if (fs::is_symlink(fs::symlink_status(target, ignored))) fs::remove(target, ignored);
   const UniqueFd out = TRY(open_file(target, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0644));
-  std::uint64_t written = 0;
-  const void* block = nullptr;
-  std::size_t size = 0;
-  la_int64_t offset = 0;
-  while (true) {
-    const int status = archive_read_data_block(in, &block, &size, &offset);
-    if (status == ARCHIVE_EOF) return written;
-    if (status != ARCHIVE_OK) return archive_error(in, archive_path);
-    written += size;
-    if (written > room) {
-      return Error{Code::kResourceExhausted,
-                   fmt::format("'{}' unpacks to more than {} GiB", archive_path.string(),
-                               kMaxUnpackedBytes >> 30)};
-    }
-    TRY(write_all(out.get(), std::string_view{static_cast<const char*>(block), size}));
-  }
+  return in.copy_to(out.get());
 }
 
 std::string percent(double share) { return fmt::format("{:.2f} %", share * 100); }
@@ -93,28 +66,15 @@ void print_confusions(const json::value& part) {
 }  // namespace
 
 Result<std::vector<fs::path>> unpack_archive(const fs::path& archive_path, const fs::path& folder) {
-  const std::unique_ptr<archive, ReadCloser> in{archive_read_new()};
-  archive_read_support_filter_gzip(in.get());
-  archive_read_support_format_tar(in.get());
-  if (archive_read_open_filename(in.get(), archive_path.c_str(), 65536) != ARCHIVE_OK)
-    return archive_error(in.get(), archive_path);
+  ArchiveReader in = TRY(ArchiveReader::open(archive_path, archives::Formats::kTarGz, kLimits));
   TRY(make_folders(folder));
   std::vector<fs::path> files;
-  std::uint64_t total = 0;
-  archive_entry* entry = nullptr;
-  int status;
-  while ((status = archive_read_next_header(in.get(), &entry)) == ARCHIVE_OK) {
-    if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr)
-      continue;
-    const char* name = archive_entry_pathname(entry);
-    const fs::path target = TRY(place_below(folder, name == nullptr ? "" : name));
-    if (files.size() >= kMaxFiles)
-      return Error{Code::kResourceExhausted,
-                   fmt::format("'{}' holds more than {} files", archive_path.string(), kMaxFiles)};
-    total += TRY(write_member(in.get(), archive_path, target, kMaxUnpackedBytes - total));
+  while (const std::optional<archives::Member> member = TRY(in.next())) {
+    if (member->kind != archives::Member::Kind::kFile) continue;
+    const fs::path target = TRY(place_below(folder, member->name));
+    TRY(write_member(in, target));
     files.push_back(target.lexically_relative(folder));
   }
-  if (status != ARCHIVE_EOF) return archive_error(in.get(), archive_path);
   return files;
 }
 

@@ -1,11 +1,9 @@
-#include <archive.h>
-#include <archive_entry.h>
 #include <fmt/format.h>
-#include <locale.h>
 
 #include <algorithm>
 #include <memory>
 
+#include "archives/archive_reader.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "datasets/internal/manifest.h"
@@ -15,9 +13,12 @@ namespace atelier::datasets {
 namespace {
 
 namespace fs = std::filesystem;
+using archives::ArchiveReader;
 
 constexpr std::size_t kBlock = std::size_t{1} << 18;
 constexpr std::size_t kMaxWarnings = 100;
+// Folders and hidden files beside each picture.
+constexpr std::size_t kMembersPerFile = 4;
 
 bool has_hidden_part(std::string_view path) {
   while (!path.empty()) {
@@ -35,84 +36,33 @@ std::string plain_path(std::string_view path) {
   return std::string(path);
 }
 
-// libarchive converts names by the locale, and in "C" it drops those that are not ASCII.
-class Utf8Locale {
- public:
-  Utf8Locale()
-      : mine_(::newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)),
-        before_(mine_ != nullptr ? ::uselocale(mine_) : nullptr) {}
-  Utf8Locale(const Utf8Locale&) = delete;
-  Utf8Locale& operator=(const Utf8Locale&) = delete;
-  ~Utf8Locale() {
-    if (mine_ == nullptr) return;
-    ::uselocale(before_);
-    ::freelocale(mine_);
-  }
-
- private:
-  locale_t mine_;
-  locale_t before_;
-};
-
-struct CloseArchive {
-  void operator()(archive* opened) const { archive_read_free(opened); }
-};
-using Archive = std::unique_ptr<archive, CloseArchive>;
-
-Error archive_error(const fs::path& path, archive* opened) {
-  const char* text = archive_error_string(opened);
-  return Error{Code::kDataLoss,
-               fmt::format("archive '{}': {}", path.string(), text != nullptr ? text : "damaged")};
-}
-
-Result<Archive> open_archive(const fs::path& path) {
-  Archive opened(archive_read_new());
-  archive_read_support_format_tar(opened.get());
-  archive_read_support_format_zip(opened.get());
-  archive_read_support_filter_gzip(opened.get());
-  archive_read_support_filter_bzip2(opened.get());
-  archive_read_support_filter_xz(opened.get());
-  archive_read_support_filter_zstd(opened.get());
-  if (archive_read_open_filename(opened.get(), path.c_str(), kBlock) != ARCHIVE_OK)
-    return archive_error(path, opened.get());
-  return opened;
-}
-
-// Calls visit(path, size, entry reader) for each regular file. Nothing is ever written by
-// libarchive itself.
+// Calls visit(path, size, reader) for each regular file.
 template <typename Visit>
-Result<void> for_each_entry(const fs::path& path, Visit visit) {
-  const Utf8Locale locale;
-  const Archive opened = TRY(open_archive(path));
-  archive_entry* entry = nullptr;
-  while (true) {
-    const int status = archive_read_next_header(opened.get(), &entry);
-    if (status == ARCHIVE_EOF) return {};
-    if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return archive_error(path, opened.get());
-    const char* name = archive_entry_pathname_utf8(entry);
-    if (name == nullptr) name = archive_entry_pathname(entry);
-    if (name == nullptr || archive_entry_filetype(entry) != AE_IFREG ||
-        archive_entry_hardlink(entry) != nullptr)
-      continue;
-    const auto size =
-        static_cast<std::uint64_t>(std::max<la_int64_t>(archive_entry_size(entry), 0));
-    TRY(visit(plain_path(name), size, opened.get()));
+Result<void> for_each_file(const ImageFolderOptions& options, Visit visit) {
+  // Of members a listing counts the pictures itself; here the bound is against an endless archive.
+  const archives::Limits limits{.max_bytes = options.max_total_bytes,
+                                .max_members = kMembersPerFile * options.max_files};
+  ArchiveReader reader =
+      TRY(ArchiveReader::open(options.source, archives::Formats::kTarOrZip, limits));
+  while (const std::optional<archives::Member> member = TRY(reader.next())) {
+    if (member->kind != archives::Member::Kind::kFile || member->name.empty()) continue;
+    TRY(visit(plain_path(member->name), member->size, reader));
   }
+  return {};
 }
 
-Result<std::string> read_entry(const fs::path& path, archive* opened, std::uint64_t max_bytes) {
+Result<std::string> read_member(ArchiveReader& reader, const ImageFolderOptions& options) {
   std::string bytes;
   while (true) {
     const std::size_t have = bytes.size();
     bytes.resize(have + kBlock);
-    const la_ssize_t got = archive_read_data(opened, bytes.data() + have, kBlock);
-    if (got < 0) return archive_error(path, opened);
-    bytes.resize(have + static_cast<std::size_t>(got));
+    const std::size_t got = TRY(reader.read({bytes.data() + have, kBlock}));
+    bytes.resize(have + got);
     if (got == 0) return bytes;
-    if (bytes.size() > max_bytes) {
-      return Error{
-          Code::kResourceExhausted,
-          fmt::format("archive '{}': a file of more than {} bytes", path.string(), max_bytes)};
+    if (bytes.size() > options.max_file_bytes) {
+      return Error{Code::kResourceExhausted,
+                   fmt::format("archive '{}': a file of more than {} bytes",
+                               options.source.string(), options.max_file_bytes)};
     }
   }
 }
@@ -187,7 +137,7 @@ Result<SourceListing> list_source(const ImageFolderOptions& options) {
                  fmt::format("'{}' is neither a folder nor an archive", options.source.string())};
   }
   const auto modified = fs::last_write_time(options.source, failed).time_since_epoch().count();
-  TRY(for_each_entry(options.source, [&](std::string path, std::uint64_t size, archive*) {
+  TRY(for_each_file(options, [&](std::string path, std::uint64_t size, ArchiveReader&) {
     return lister.add(std::move(path), size, modified);
   }));
   return lister.finish();
@@ -204,18 +154,10 @@ Result<void> read_source_files(
     }
     return {};
   }
-  std::uint64_t total = 0;
-  return for_each_entry(
-      options.source, [&](const std::string& path, std::uint64_t, archive* opened) -> Result<void> {
+  return for_each_file(
+      options, [&](const std::string& path, std::uint64_t, ArchiveReader& reader) -> Result<void> {
         if (!wanted(path)) return {};
-        std::string bytes = TRY(read_entry(options.source, opened, options.max_file_bytes));
-        total += bytes.size();
-        if (total > options.max_total_bytes) {
-          return Error{Code::kResourceExhausted,
-                       fmt::format("'{}' unpacks to more than {} bytes", options.source.string(),
-                                   options.max_total_bytes)};
-        }
-        return take(path, std::move(bytes));
+        return take(path, TRY(read_member(reader, options)));
       });
 }
 

@@ -1,15 +1,10 @@
 #include "vision/model_files.h"
 
 #include <ATen/ATen.h>
-#include <archive.h>
-#include <archive_entry.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 
-#include <array>
-#include <cstring>
-#include <memory>
-
+#include "archives/archive_reader.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "vision/pretrained.h"
@@ -31,59 +26,20 @@ Result<void> save_weights(const std::filesystem::path& path, const Network& netw
   return write_safetensors(path, tensors, {{"format", "pt"}, {"backbone", network.name()}});
 }
 
-struct FreeArchive {
-  void operator()(archive* a) const { archive_read_free(a); }
-};
-
-constexpr std::int64_t kMaxModelBytes = std::int64_t{8} << 30;
-
-Result<void> unpack_entry(archive* source, archive_entry* entry,
-                          const std::filesystem::path& folder, std::int64_t& room) {
-  // No file of ours: a name that is not ASCII has no form in the locale "C", and comes as null.
-  const char* raw = archive_entry_pathname(entry);
-  if (raw == nullptr || archive_entry_filetype(entry) != AE_IFREG) return {};
-  const std::filesystem::path name = std::filesystem::path(raw).lexically_normal();
-  if (name.has_parent_path() || name.empty() || name == "..") return {};
-  UniqueFd file = TRY(open_file(folder / name, O_WRONLY | O_CREAT | O_TRUNC));
-  std::array<char, 1 << 16> block{};
-  for (;;) {
-    const la_ssize_t got = archive_read_data(source, block.data(), block.size());
-    if (got == 0) return {};
-    if (got < 0) {
-      return Error{Code::kDataLoss,
-                   fmt::format("'{}': {}", name.string(), archive_error_string(source))};
-    }
-    room -= got;
-    if (room < 0) {
-      return Error{Code::kResourceExhausted,
-                   fmt::format("the archive unpacks to more than {} bytes", kMaxModelBytes)};
-    }
-    TRY(write_all(file.get(), std::string_view(block.data(), static_cast<std::size_t>(got))));
-  }
-}
-
 }  // namespace
 
 Result<void> unpack_model(const std::filesystem::path& archive_path,
                           const std::filesystem::path& folder) {
-  const std::unique_ptr<archive, FreeArchive> source(archive_read_new());
-  archive_read_support_filter_gzip(source.get());
-  archive_read_support_format_tar(source.get());
-  const auto failed = [&] {
-    return Error{Code::kDataLoss, fmt::format("'{}': {}", archive_path.string(),
-                                              archive_error_string(source.get()))};
-  };
-  if (archive_read_open_filename(source.get(), archive_path.c_str(), 1 << 16) != ARCHIVE_OK) {
-    return failed();
+  archives::ArchiveReader reader =
+      TRY(archives::ArchiveReader::open(archive_path, archives::Formats::kTarGz, {}));
+  while (const std::optional<archives::Member> member = TRY(reader.next())) {
+    const std::filesystem::path name = std::filesystem::path(member->name).lexically_normal();
+    if (member->kind != archives::Member::Kind::kFile) continue;
+    if (name.has_parent_path() || name.empty() || name == ".." || name == ".") continue;
+    const UniqueFd file = TRY(open_file(folder / name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW));
+    TRY(reader.copy_to(file.get()));
   }
-  std::int64_t room = kMaxModelBytes;
-  archive_entry* entry = nullptr;
-  for (;;) {
-    const int status = archive_read_next_header(source.get(), &entry);
-    if (status == ARCHIVE_EOF) return {};
-    if (status != ARCHIVE_OK) return failed();
-    TRY(unpack_entry(source.get(), entry, folder, room));
-  }
+  return {};
 }
 
 Result<void> save_model(const std::filesystem::path& folder, const Model& model,

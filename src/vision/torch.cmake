@@ -27,7 +27,6 @@ string(REGEX MATCH "MINOR ([0-9]+)" _ "${version_lines}")
 math(EXPR torch_number "${torch_major} * 10000 + ${CMAKE_MATCH_1} * 100")
 message(STATUS "libtorch ${torch_major}.${CMAKE_MATCH_1}: ${torch_root}")
 
-find_package(LibArchive REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(OpenMP REQUIRED)
 
@@ -50,7 +49,7 @@ atelier_library(vision
   SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc model_files.cc ops.cc predict_command.cc
           pretrained.cc train_command.cc
   DEPS atelier_training
-  PRIVATE_DEPS LibArchive::LibArchive)
+  PRIVATE_DEPS atelier_archives)
 target_link_libraries(atelier_vision PUBLIC atelier_torch)
 target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
 
