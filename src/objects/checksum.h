@@ -65,6 +65,10 @@ std::string checksum_base64(ChecksumKind kind, std::string_view bytes);
 // The running CRC after `bytes`, starting from 0: crc_update(kind, crc_update(kind, 0, a), b) is
 // the CRC of a followed by b.
 std::uint64_t crc_update(ChecksumKind kind, std::uint64_t crc, std::span<const std::byte> bytes);
+// The same without the processor's carry-less multiplication, which crc_update takes where there is
+// one. For tests and comparison.
+std::uint64_t crc_update_portable(ChecksumKind kind, std::uint64_t crc,
+                                  std::span<const std::byte> bytes);
 
 // The CRC of a followed by b, from the CRCs of both and the length of b (zlib's crc32_combine for
 // any of the three polynomials).

@@ -63,6 +63,21 @@ TEST(Checksum, OfTheFullObjectComesFromThoseOfTheParts) {
   }
 }
 
+TEST(Checksum, IsTheSameWithAndWithoutCarryLessMultiplication) {
+  const std::string all = random_bytes(70'000, 5);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span{all.data(), all.size()});
+  for (const ChecksumKind kind : kChecksumKinds) {
+    if (!is_crc(kind)) continue;
+    for (std::uint64_t round = 0; round < 2000; ++round) {
+      const std::size_t most = round % 10 == 0 ? 60'000 : 700;
+      const auto part = bytes.subspan(rng(round, 1, 0) % 64, rng(round, 2, 0) % most);
+      const std::uint64_t before = crc_update_portable(kind, 0, part.first(part.size() / 3));
+      ASSERT_EQ(crc_update(kind, before, part), crc_update_portable(kind, before, part))
+          << checksum_name(kind) << " over " << part.size() << " bytes, round " << round;
+    }
+  }
+}
+
 TEST(Checksum, RefusesAPartWhoseValueHasAnotherLength) {
   EXPECT_FALSE(combine_checksums(ChecksumKind::kCrc32, true, {{"AAAA", 1}}));
   EXPECT_FALSE(combine_checksums(ChecksumKind::kCrc32, true, {{"***", 1}}));
