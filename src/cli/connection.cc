@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/time.h"
 #include "http/key_file.h"
 
@@ -34,7 +36,8 @@ Result<Connection> from_data_folder(const std::filesystem::path& folder) {
   http::MemoryKeyStore keys;
   const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
   std::string region = environment("AWS_DEFAULT_REGION");
-  return Connection{*url, region.empty() ? kDefaultRegion : region, file.first().credentials};
+  return Connection{*url, region.empty() ? kDefaultRegion : region, file.first().credentials,
+                    folder};
 }
 
 std::string service_of(std::string_view operation) {
@@ -94,11 +97,28 @@ objects::S3Endpoint s3_endpoint(const Connection& connection) {
   return {connection.url, connection.region, connection.credentials, {}, {}};
 }
 
+void ApiClient::wait_for_server(std::chrono::seconds patience, std::function<bool()> interrupted) {
+  patience_ = patience;
+  interrupted_ = std::move(interrupted);
+}
+
+// False when there is nothing to wait for any more.
+bool ApiClient::wait_and_look_again(std::chrono::steady_clock::time_point since, const Error& why) {
+  if (std::chrono::steady_clock::now() - since > patience_ || interrupted_()) return false;
+  log::warning("waiting for the server: " + why.message);
+  std::this_thread::sleep_for(std::chrono::seconds{1});
+  if (connection_.data_folder.empty()) return true;
+  Result<Connection> found = find_connection(connection_.data_folder);
+  if (found) connection_ = *std::move(found);
+  return true;
+}
+
 Result<json::value> ApiClient::call(std::string_view operation, const json::value& request) {
   const std::string body = json::serialize(request);
   // One id for every try of a call: a create whose answer got lost is recognised when it comes
   // again.
   const std::string invocation = random_id();
+  const auto since = std::chrono::steady_clock::now();
   for (int attempt = 0;; ++attempt) {
     http::ClientRequest call;
     call.method = "POST";
@@ -114,9 +134,13 @@ Result<json::value> ApiClient::call(std::string_view operation, const json::valu
     Result<http::ClientResponse> response = client_.send(std::move(call));
     if (response && response->status == 200) return parse_json(response->body);
     Error error = response ? refusal(*response) : response.error().within(connection_.url);
-    if (error.retry == Retry::kNo || attempt == 4) return error;
+    if (!response && patience_.count() > 0) {
+      if (!wait_and_look_again(since, error)) return error;
+      continue;
+    }
+    if (error.retry == Retry::kNo || attempt >= 4) return error;
     std::mt19937 random{std::random_device{}()};
-    const int ceiling = 100 << attempt;
+    const int ceiling = 100 << std::min(attempt, 4);
     std::this_thread::sleep_for(std::chrono::milliseconds{
         std::uniform_int_distribution<int>{ceiling / 2, ceiling}(random)});
   }

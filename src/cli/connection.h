@@ -2,7 +2,9 @@
 #pragma once
 
 #include <boost/json/fwd.hpp>
+#include <chrono>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +27,7 @@ struct Connection {
   std::string url;  // "http://127.0.0.1:8089"
   std::string region;
   http::Credentials credentials;
+  std::filesystem::path data_folder = {};  // empty when the environment named the server
 };
 
 // A named data folder is asked first; without one AWS_ENDPOINT_URL with the AWS keys of the
@@ -40,11 +43,18 @@ class ApiClient {
   // `operation`: "SageMaker.DescribeTrainingJob", "Logs_20140328.GetLogEvents". A refusal by the
   // server becomes an Error whose message is the server's own.
   Result<boost::json::value> call(std::string_view operation, const boost::json::value& request);
+  // From now on a server that does not answer is waited for, and found again by its data folder on
+  // another port: for calls that only look. Ends early when `interrupted` says so.
+  void wait_for_server(std::chrono::seconds patience, std::function<bool()> interrupted);
   [[nodiscard]] const Connection& connection() const { return connection_; }
 
  private:
+  bool wait_and_look_again(std::chrono::steady_clock::time_point since, const Error& why);
+
   Connection connection_;
   http::Client client_;
+  std::chrono::seconds patience_{0};
+  std::function<bool()> interrupted_;
 };
 
 }  // namespace atelier::cli

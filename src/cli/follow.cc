@@ -171,6 +171,8 @@ std::string render_progress(const std::map<std::string, std::string>& parts) {
 Result<json::value> follow_job(ApiClient& api, const std::string& name,
                                const FollowOptions& options) {
   Screen screen{options.quiet};
+  // The job goes on without the server, and so does who looks at it.
+  api.wait_for_server(std::chrono::hours{1}, options.interrupted);
   LogCursor log{api, name};
   std::size_t shown = 0;
   while (true) {

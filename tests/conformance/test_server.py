@@ -62,3 +62,26 @@ def test_init_writes_only_where_it_is_told_and_never_over_a_file(atelier_server,
     assert told.read_text() == "mine\n"
     assert atelier_server.run("init").returncode == 0
     assert list(tmp_path.iterdir()) == [told]
+
+
+def test_who_follows_a_job_waits_for_a_server_that_is_killed_and_comes_back_on_another_port(tmp_path):
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "t.py").write_text(
+        "import time\nfor i in range(40):\n    print('line', i, flush=True)\n    time.sleep(0.1)\n")
+    server = Server(tmp_path / "data").start()
+    try:
+        server.run("s3", "mb", "s3://models")
+        with subprocess.Popen([ATELIER, "train", "--script", source / "t.py", "--output", "s3://models/",
+                               "--data-dir", server.data_dir], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as train:
+            seen = []
+            for line in train.stdout:
+                seen.append(line.strip())
+                if seen[-1] == "line 3":
+                    server.kill()
+                    server.start()
+            assert train.wait(60) == 0, train.stderr.read()
+        assert [line for line in seen if line.startswith("line ")] == [f"line {i}" for i in range(40)]
+    finally:
+        server.stop()
