@@ -3,13 +3,13 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fmt/core.h>
-#include <locale.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "agent/journal.h"
+#include "archives/utf8_locale.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/connection.h"
@@ -170,26 +170,6 @@ json::object hyperparameters_of(const JobDescription& job, const std::string& na
   return object;
 }
 
-// libarchive takes names to be in the locale's encoding, and dies of those that have none in it:
-// this thread speaks UTF-8 for as long as the object lives.
-class Utf8Locale {
- public:
-  Utf8Locale() : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
-    if (locale_ != nullptr) before_ = uselocale(locale_);
-  }
-  ~Utf8Locale() {
-    if (locale_ == nullptr) return;
-    uselocale(before_);
-    freelocale(locale_);
-  }
-  Utf8Locale(const Utf8Locale&) = delete;
-  Utf8Locale& operator=(const Utf8Locale&) = delete;
-
- private:
-  locale_t locale_ = nullptr;
-  locale_t before_ = nullptr;
-};
-
 struct ArchiveCloser {
   void operator()(archive* a) const { archive_write_free(a); }
 };
@@ -304,7 +284,7 @@ Result<void> pack_source(const fs::path& folder, const fs::path& target) {
   }
   if (failure) return error_from_errno(fmt::format("read '{}'", folder.string()), failure.value());
   std::sort(files.begin(), files.end());
-  const Utf8Locale utf8;
+  const archives::Utf8Locale utf8;
   const std::unique_ptr<archive, ArchiveCloser> out{archive_write_new()};
   archive_write_add_filter_gzip(out.get());
   archive_write_set_format_pax_restricted(out.get());
