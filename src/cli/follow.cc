@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <thread>
+#include <utility>
 
 #include "base/json.h"
 #include "base/time.h"
@@ -195,15 +196,22 @@ Result<json::value> follow_job(ApiClient& api, const std::string& name,
   }
 }
 
-Result<void> print_log(ApiClient& api, const std::string& name, bool with_times) {
+Result<void> print_log(ApiClient& api, const std::string& name, LogForm form) {
   TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
   LogCursor log{api, name};
-  TRY(log.advance([with_times](double time, const std::string& line) {
-    if (with_times)
-      std::cout << format_iso8601(from_epoch_milliseconds(static_cast<std::int64_t>(time)), true)
-                << "  ";
-    std::cout << line << '\n';
+  const char* separator = "[\n";
+  TRY(log.advance([form, &separator](double milliseconds, const std::string& line) {
+    const std::string time =
+        format_iso8601(from_epoch_milliseconds(static_cast<std::int64_t>(milliseconds)), true);
+    if (form == LogForm::kJson) {
+      std::cout << std::exchange(separator, ",\n")
+                << json::serialize(json::object{{"time", time}, {"message", line}});
+    } else {
+      if (form == LogForm::kTimedLines) std::cout << time << "  ";
+      std::cout << line << '\n';
+    }
   }));
+  if (form == LogForm::kJson) std::cout << (*separator == '[' ? "[]\n" : "\n]\n");
   return {};
 }
 

@@ -22,8 +22,10 @@ struct FollowOptions {
 Result<boost::json::value> follow_job(ApiClient& api, const std::string& name,
                                       const FollowOptions& options);
 
-// One page after another of the job's log to stdout, until there is no more at this moment.
-Result<void> print_log(ApiClient& api, const std::string& name, bool with_times);
+enum class LogForm { kLines, kTimedLines, kJson };
+
+// A job's log to stdout, up to what there is at this moment; kJson is one array of {time, message}.
+Result<void> print_log(ApiClient& api, const std::string& name, LogForm form);
 
 // "progress: phase=head epoch=2/5 step=3/9 ..." as its parts; empty for any other line.
 std::map<std::string, std::string> parse_progress(std::string_view line);

@@ -78,9 +78,16 @@ Result<int> stop(const JobsOptions& options) {
 }
 
 Result<int> logs(const JobsOptions& options) {
+  if (options.follow && options.as_json) {
+    return Error{Code::kInvalidArgument,
+                 "--json is one document, and -f has no end: use one of them"};
+  }
   ApiClient api{TRY(find_connection(options.data_folder))};
   if (!options.follow) {
-    TRY(print_log(api, options.name, options.times));
+    const LogForm form = options.as_json ? LogForm::kJson
+                         : options.times ? LogForm::kTimedLines
+                                         : LogForm::kLines;
+    TRY(print_log(api, options.name, form));
     return kOk;
   }
   return exit_code_for_job(TRY(follow_job(api, options.name, {})));

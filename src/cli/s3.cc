@@ -61,14 +61,15 @@ Result<void> list(ObjectStore& store, const S3Options& options) {
                                         {"last_modified", format_iso8601(object.last_modified)}});
           } else {
             std::cout << fmt::format("{}  {:>10}  {}\n", format_iso8601(object.last_modified),
-                                     format_bytes(static_cast<double>(object.size)), object.key);
+                                     format_bytes(static_cast<double>(object.size)),
+                                     printable(object.key));
           }
         },
         [&](const std::string& prefix) {
           if (options.as_json)
             rows.push_back(json::object{{"prefix", prefix}});
           else
-            std::cout << fmt::format("{:>20}  {:>10}  {}\n", "", "PRE", prefix);
+            std::cout << fmt::format("{:>20}  {:>10}  {}\n", "", "PRE", printable(prefix));
         }));
   }
   if (options.as_json) std::cout << pretty_json(rows) << '\n';
@@ -207,7 +208,7 @@ void add_action(CLI::App& verb, Outcome& outcome, const char* name, const char* 
   sub->add_option("--data-dir", options->data_folder, "Data folder of the server");
   sub->add_flag("--json", options->as_json, "For scripts");
   sub->footer(std::string{"Example: "} + example);
-  sub->callback([options, action, &outcome] {
+  sub->callback([options, action, &outcome, verb_name = std::string{name}] {
     const Result<Connection> connection = find_connection(options->data_folder);
     if (!connection) {
       outcome.exit_code = report_error(connection.error());
@@ -216,6 +217,12 @@ void add_action(CLI::App& verb, Outcome& outcome, const char* name, const char* 
     const auto store = objects::make_s3_client(s3_endpoint(*connection));
     const Result<void> done = action(*store, *options);
     outcome.exit_code = done ? kOk : report_error(done.error());
+    // A listing is its own answer; of the others a script wants to know what was done.
+    if (done && options->as_json && action != list) {
+      std::cout << pretty_json(json::object{{"done", verb_name},
+                                            {"paths", json::value_from(options->paths)}})
+                << '\n';
+    }
   });
 }
 

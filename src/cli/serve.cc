@@ -97,6 +97,9 @@ Result<void> serve(const ServeOptions& options) {
             "none; use 127.0.0.1:PORT (a tunnel such as ssh -L reaches it from elsewhere)",
             options.listen)};
   }
+  if (access(options.python.c_str(), X_OK) != 0) {
+    return error_from_errno(fmt::format("--python '{}'", options.python), errno);
+  }
   // Signals are taken by sigwait below; every thread started from here on leaves them alone.
   sigset_t signals;
   sigemptyset(&signals);

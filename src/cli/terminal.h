@@ -17,6 +17,10 @@ bool colour_on_stdout();
 // `text` in `style` when `colour`.
 std::string styled(std::string_view text, Style style, bool colour);
 
+// What a stranger named, safe to show: control characters as \xNN, so that none reaches the
+// terminal.
+std::string printable(std::string_view text);
+
 std::string format_bytes(double bytes);                      // "1.5 GiB"
 std::string format_duration(std::chrono::seconds duration);  // "1 h 02 min", "3 min 05 s", "12 s"
 std::string format_count(double count);                      // "70,000"

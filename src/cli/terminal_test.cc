@@ -16,6 +16,10 @@ TEST(Terminal, UnitsReadLikePeopleWriteThem) {
   EXPECT_EQ(format_duration(std::chrono::seconds{3720}), "1 h 02 min");
 }
 
+TEST(Terminal, NamesOfStrangersCannotSteerTheTerminal) {
+  EXPECT_EQ(printable("a\x1b[2J\nb\x7f \xc3\xa9"), "a\\x1b[2J\\x0ab\\x7f \xc3\xa9");
+}
+
 TEST(Terminal, ColourIsOnlyAddedWhenAsked) {
   EXPECT_EQ(styled("x", Style::kRed, false), "x");
   EXPECT_EQ(styled("x", Style::kRed, true), "\x1b[31mx\x1b[0m");
