@@ -14,6 +14,7 @@
 #include "cli/connection.h"
 #include "cli/verbs.h"
 #include "compute/instance_types.h"
+#include "compute/program_libraries.h"
 #include "http/key_file.h"
 #include "http/server.h"
 #include "jobs/service.h"
@@ -66,8 +67,8 @@ Result<compute::InstanceTable> instance_table(const fs::path& folder) {
   return table;
 }
 
-// What atelier-vision needs to see besides the system's folders: itself, and the folder of
-// pretrained weights, which it looks for in the same places (vision/pretrained.h).
+// What atelier-vision needs to see besides the system's folders: itself, its libraries, and the
+// folder of pretrained weights, which it looks for in the same places (vision/pretrained.h).
 compute::RuntimeTable runtimes(const ServeOptions& options, const fs::path& self) {
   const fs::path vision = self.parent_path() / "atelier-vision";
   std::error_code ignored;
@@ -84,6 +85,13 @@ compute::RuntimeTable runtimes(const ServeOptions& options, const fs::path& self
   }
   for (const fs::path& folder : weights) {
     if (fs::is_directory(folder, ignored)) table.vision_folders.push_back(folder.string());
+  }
+  if (!ATELIER_TORCH_ELSEWHERE) return table;
+  const auto libraries = compute::library_folders(vision);
+  if (libraries) {
+    table.vision_folders.insert(table.vision_folders.end(), libraries->begin(), libraries->end());
+  } else {
+    log::warning(fmt::format("image-classification cannot run: {}", libraries.error().message));
   }
   return table;
 }

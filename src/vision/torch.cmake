@@ -3,8 +3,12 @@
 # its CMake files, which ask for compilers and packages that inference and training on a processor do not need.
 set(ATELIER_PYTHON_ENV ${PROJECT_SOURCE_DIR}/.venv CACHE PATH "Python environment that may hold torch")
 file(GLOB environment_torch ${ATELIER_PYTHON_ENV}/lib/python3*/site-packages/torch)
+# A prefix is torch's folder, the one around it, or what torch.utils.cmake_prefix_path says: torch/share/cmake.
+set(prefix_torch ${CMAKE_PREFIX_PATH})
+list(FILTER prefix_torch INCLUDE REGEX "/share/cmake/?$")
+list(TRANSFORM prefix_torch REPLACE "/share/cmake/?$" "")
 find_path(ATELIER_TORCH_INCLUDE torch/csrc/autograd/custom_function.h
-  HINTS ${environment_torch} PATH_SUFFIXES include torch/include)
+  HINTS ${prefix_torch} ${environment_torch} PATH_SUFFIXES include torch/include)
 if(NOT ATELIER_TORCH_INCLUDE)
   message(FATAL_ERROR "libtorch was not found: install libtorch-dev, put torch into ${ATELIER_PYTHON_ENV}, give "
     "-DCMAKE_PREFIX_PATH=/path/to/libtorch, or build without it: -DATELIER_VISION=OFF")
@@ -33,8 +37,15 @@ find_package(OpenMP REQUIRED)
 add_library(atelier_torch INTERFACE)
 target_include_directories(atelier_torch SYSTEM INTERFACE ${ATELIER_TORCH_INCLUDE} ${torch_api})
 target_compile_definitions(atelier_torch INTERFACE ATELIER_TORCH_VERSION=${torch_number})
-# at::parallel_for is a template over OpenMP: without the flag it would run on one thread.
-target_link_libraries(atelier_torch INTERFACE OpenMP::OpenMP_CXX ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10}
+# at::parallel_for is a template over OpenMP: without the flag it would run on one thread. pip's torch brings a libgomp
+# of its own; two in one process would be two pools of threads, so that one serves our code, too.
+if(EXISTS ${torch_root}/lib/libgomp.so.1)
+  target_compile_options(atelier_torch INTERFACE ${OpenMP_CXX_FLAGS})
+  set(torch_openmp ${torch_root}/lib/libgomp.so.1)
+else()
+  set(torch_openmp OpenMP::OpenMP_CXX)
+endif()
+target_link_libraries(atelier_torch INTERFACE ${torch_openmp} ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10}
   -Wl,--push-state,--no-as-needed ${ATELIER_TORCH_LIBRARY_torch} -Wl,--pop-state)
 
 # What training needs that knows no tensors: kernels, optimisers, settings, metrics.
