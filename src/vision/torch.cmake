@@ -18,7 +18,6 @@ foreach(library torch torch_cpu c10)
   find_library(ATELIER_TORCH_LIBRARY_${library} ${library} HINTS ${torch_root}/lib NO_CMAKE_PATH REQUIRED)
 endforeach()
 
-set(torch_api ${ATELIER_TORCH_INCLUDE}/torch/csrc/api/include)
 foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
   if(EXISTS ${ATELIER_TORCH_INCLUDE}/${header})
     file(STRINGS ${ATELIER_TORCH_INCLUDE}/${header} version_lines REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
@@ -34,8 +33,18 @@ message(STATUS "libtorch ${torch_major}.${CMAKE_MATCH_1}: ${torch_root}")
 find_package(CLI11 REQUIRED)
 find_package(OpenMP REQUIRED)
 
+# pip's torch brings headers of fmt (12, where the system's library is 9) that would hide the system's: its own are
+# shown alone.
+set(torch_headers ${ATELIER_TORCH_INCLUDE})
+if(EXISTS ${ATELIER_TORCH_INCLUDE}/fmt AND NOT ATELIER_TORCH_INCLUDE IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+  set(torch_headers ${CMAKE_CURRENT_BINARY_DIR}/torch_headers)
+  file(MAKE_DIRECTORY ${torch_headers})
+  foreach(folder ATen c10 torch)
+    file(CREATE_LINK ${ATELIER_TORCH_INCLUDE}/${folder} ${torch_headers}/${folder} SYMBOLIC)
+  endforeach()
+endif()
 add_library(atelier_torch INTERFACE)
-target_include_directories(atelier_torch SYSTEM INTERFACE ${ATELIER_TORCH_INCLUDE} ${torch_api})
+target_include_directories(atelier_torch SYSTEM INTERFACE ${torch_headers} ${torch_headers}/torch/csrc/api/include)
 target_compile_definitions(atelier_torch INTERFACE ATELIER_TORCH_VERSION=${torch_number})
 # at::parallel_for is a template over OpenMP: without the flag it would run on one thread. pip's torch brings a libgomp
 # of its own; two in one process would be two pools of threads, so that one serves our code, too.
