@@ -50,7 +50,12 @@ UUID=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee
 timeout 60 ceph -c "$CEPH_CONF" osd new $UUID 0
 ceph-osd -i 0 -c "$CEPH_CONF" --mkfs --osd-uuid $UUID
 timeout 60 ceph -c "$CEPH_CONF" osd crush add osd.0 1.0 root=default
-ceph-osd -i 0 -c "$CEPH_CONF" --pid-file "$D/run/osd.pid"
+# On a busy machine the store may ask its monitor before it has the monitor's map, and end with "wrong fsid".
+for attempt in 1 2 3 4 5; do
+  ceph-osd -i 0 -c "$CEPH_CONF" --pid-file "$D/run/osd.pid" && break
+  [ "$attempt" -lt 5 ] || exit 1
+  sleep 1
+done
 for _ in $(seq 60); do
   timeout 20 ceph -c "$CEPH_CONF" osd stat 2>/dev/null | grep -q '1 up' && break
   sleep 1
