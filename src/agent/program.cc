@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <thread>
 
 namespace atelier::agent {
@@ -57,6 +58,11 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
       environment["AWS_SESSION_TOKEN"] = spec.s3.credentials.session_token;
     }
     if (!spec.s3.ca_file.empty()) environment["AWS_CA_BUNDLE"] = kCaInside;
+  }
+  // The operator's folder of pretrained weights, which the server mounts for the built-in algorithm.
+  const char* weights = std::getenv("ATELIER_WEIGHTS_DIR");
+  if (spec.runtime.kind == compute::RuntimeKind::kBuiltIn && weights != nullptr) {
+    environment["ATELIER_WEIGHTS_DIR"] = weights;
   }
   if (!spec.runtime.program.empty()) {
     const std::filesystem::path program = spec.runtime.program.front();
