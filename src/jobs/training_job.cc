@@ -73,8 +73,12 @@ void take_in_detail(TrainingJob& job, const AgentEvent& event, Time at) {
   }
 }
 
+// It counts as a change also where a stop hides the transition: what comes later must not end
+// before.
 void set_started(TrainingJob& job, Time at) {
-  if (!job.started) job.started = at;
+  if (job.started) return;
+  job.started = at;
+  job.modified = at;
 }
 
 // One handler a kind of journal event. `text` is what the agent said.

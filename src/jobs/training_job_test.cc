@@ -202,6 +202,14 @@ TEST(TrainingJob, TimesNeverGoBackWhenAClockDoes) {
   EXPECT_EQ(job.ended, at(20)) << "an agent's clock does not lead into the future";
 }
 
+TEST(TrainingJob, AStoppedJobDoesNotEndBeforeItsStartWhenAClockJumpsBack) {
+  TrainingJob job = after(new_training_job("a", at(0)), {CapacityGranted{}, StopRequested{}}, 1);
+  job = advance(job, event(1, "downloading", 10), at(10))->job;
+  job = advance(job, event(2, "stopped", 5), at(5))->job;
+  EXPECT_EQ(job.started, at(10));
+  EXPECT_EQ(job.ended, at(10));
+}
+
 TEST(TrainingJob, WhatIsDueFollowsFromTheRecordAlone) {
   const TrainingJob fresh = new_training_job("a", at(0));
   EXPECT_THAT(effects_due(fresh), IsEmpty());
