@@ -10,6 +10,7 @@
 
 #include "agent/archive.h"
 #include "agent/delivery.h"
+#include "agent/job_inputs.h"
 #include "agent/job_log.h"
 #include "agent/journal.h"
 #include "agent/ml_tree.h"
@@ -17,19 +18,10 @@
 #include "agent/program.h"
 #include "agent/script_mode.h"
 #include "agent/supervisor.h"
-#include "channels/file_channel.h"
 
 namespace atelier::agent {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr std::uint64_t kMaxSourceArchive = std::uint64_t{4} << 30;
-constexpr std::chrono::seconds kProgressInterval{5};
-
-std::string size_words(std::uint64_t bytes) {
-  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
-  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
-}
 
 // The job is over: the user's data in S3 is the copy that counts. What could not be uploaded stays
 // where someone can fetch it. "tmp" goes last: while it is there, the cleaning is not done
@@ -88,7 +80,10 @@ class JobRun {
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
     TRY(stopped_yet());
     TRY(journal_.append_soon("downloading", ""));
-    for (const ChannelSpec& channel : spec_.channels) TRY(fill(channel));
+    for (const ChannelSpec& channel : spec_.channels) {
+      TRY(inputs().fill(channel));
+      TRY(stopped_yet());
+    }
     TRY(tree_.give_folders("input/data"));
     limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace};
     const bool script =
@@ -119,6 +114,11 @@ class JobRun {
     return *store_;
   }
 
+  JobInputs inputs() {
+    return {spec_, folder_, tree_,
+            *log_, stop_,   [this]() -> objects::ObjectStore& { return store(); }};
+  }
+
   [[nodiscard]] bool tree_is_fresh() const {
     const Result<std::vector<TreeEntry>> entries = list_tree(tree_, "");
     return entries && entries->empty();
@@ -127,38 +127,6 @@ class JobRun {
   [[nodiscard]] Result<void> stopped_yet() const {
     if (stop_.made()) return Error{Code::kCancelled, "stopped before the program began"};
     return {};
-  }
-
-  Result<void> fill(const ChannelSpec& channel) {
-    if (channel.input_mode != "File" || channel.s3_data_type != "S3Prefix") {
-      return Error{Code::kUnimplemented,
-                   fmt::format("ClientError: channel '{}': {} mode with {} is not offered yet",
-                               channel.name, channel.input_mode, channel.s3_data_type)};
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    std::atomic<std::int64_t> next_note{(begin + kProgressInterval).time_since_epoch().count()};
-    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
-      const auto now = std::chrono::steady_clock::now();
-      std::int64_t due = next_note.load();
-      if (now.time_since_epoch().count() < due) return;
-      const auto next = (now + kProgressInterval).time_since_epoch().count();
-      if (!next_note.compare_exchange_strong(due, next)) return;
-      log_->note(fmt::format("[atelier] channel '{}': {} of {}", channel.name, size_words(done),
-                             size_words(total)));
-    };
-    const std::string name = "input/data/" + channel.name;
-    TRY(tree_.make_folder(name));
-    const auto report = channels::fill_file_channel(store(), channel.s3_uri, tree_.folder() / name,
-                                                    progress, [this] { return stop_.made(); });
-    if (!report) {
-      if (report.error().code == Code::kCancelled) return report.error();
-      return report.error().within(
-          fmt::format("ClientError: data of channel '{}' ({})", channel.name, channel.s3_uri));
-    }
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-    log_->note(fmt::format("[atelier] channel '{}': {} files, {} in {:.1f} s", channel.name,
-                           report->files, size_words(report->bytes), took.count()));
-    return stopped_yet();
   }
 
   Result<Outcome> run_program_of_image() {
@@ -182,7 +150,7 @@ class JobRun {
     const Result<ScriptJob> job = read_script_job(input);
     if (!job) return job.error().within("ClientError");
     for (const std::string& words : job->warnings) TRY(journal_.append_soon("warning", words));
-    const Result<void> fetched = fetch_source(job->source);
+    const Result<void> fetched = inputs().fetch_source(job->source);
     if (!fetched && fetched.error().code == Code::kCancelled) return fetched.error();
     if (!fetched) return fetched.error().within("ClientError: source code of the job");
     const CodeFolder code = look_at_code(tree_.folder() / "code", job->entry_point);
@@ -194,37 +162,6 @@ class JobRun {
       if (outcome.kind != "completed" || &step == &plan->steps.back()) return outcome;
     }
     return Error{Code::kInternal, "InternalServerError: a script without a step"};
-  }
-
-  Result<void> fetch_source(const ScriptSource& source) {
-    if (source.kind == ScriptSource::Kind::kNone) return {};
-    if (source.kind == ScriptSource::Kind::kChannel) {
-      constexpr std::string_view kBase = "/opt/ml/";
-      if (source.location.rfind(kBase, 0) != 0) {
-        return Error{Code::kInvalidArgument, "'" + source.location + "' is not below /opt/ml"};
-      }
-      const UniqueFd fd = TRY(tree_.open_file(source.location.substr(kBase.size())));
-      return unpack_archive(fd.get(), tree_, "code");
-    }
-    const objects::Location location = TRY(objects::parse_s3_uri(source.location));
-    const fs::path path = folder_ / "sourcedir.tar.gz";
-    const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
-    unlink(path.c_str());
-    std::uint64_t bytes = 0;
-    const auto got = store().get(
-        location.bucket, location.key, {}, [&](std::span<const std::byte> piece) -> Result<void> {
-          bytes += piece.size();
-          if (bytes > kMaxSourceArchive) {
-            return Error{Code::kResourceExhausted,
-                         fmt::format("larger than the limit of {} bytes", kMaxSourceArchive)};
-          }
-          return write_all(fd.get(), piece);
-        });
-    if (!got) return got.error().within(location.uri());
-    if (lseek(fd.get(), 0, SEEK_SET) != 0) return error_from_errno("lseek", errno);
-    const Result<void> unpacked = unpack_archive(fd.get(), tree_, "code");
-    if (!unpacked) return unpacked.error().within(location.uri());
-    return {};
   }
 
   Result<Outcome> run_step(const ScriptJob& job, const ScriptStep& step) {
@@ -254,7 +191,6 @@ class JobRun {
     TRY(stopped_yet());
     sandbox.before_start = [this](const std::string& limits) -> Result<void> {
       if (journal_.find("training") != nullptr) return {};
-      limit_words_ = limits;
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
     return run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
@@ -331,7 +267,6 @@ class JobRun {
   StopRequest stop_;
   std::unique_ptr<JobLog> log_;
   RunLimits limits_;
-  std::string limit_words_;
   // Last, so that its thread has ended before what it asks goes.
   std::unique_ptr<objects::ObjectStore> store_;
   std::future<std::unique_ptr<objects::ObjectStore>> making_store_;

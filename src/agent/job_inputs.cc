@@ -1,0 +1,91 @@
+#include "agent/job_inputs.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "agent/archive.h"
+#include "base/file.h"
+#include "channels/file_channel.h"
+#include "objects/object_store.h"
+
+namespace atelier::agent {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::uint64_t kMaxSourceArchive = std::uint64_t{4} << 30;
+constexpr std::chrono::seconds kProgressInterval{5};
+
+std::string size_words(std::uint64_t bytes) {
+  if (bytes < 10'000'000) return fmt::format("{:.1f} kB", static_cast<double>(bytes) / 1e3);
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+}  // namespace
+
+Result<void> JobInputs::fill(const ChannelSpec& channel) const {
+  if (channel.input_mode != "File" || channel.s3_data_type != "S3Prefix") {
+    return Error{Code::kUnimplemented,
+                 fmt::format("ClientError: channel '{}': {} mode with {} is not offered yet",
+                             channel.name, channel.input_mode, channel.s3_data_type)};
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::atomic<std::int64_t> next_note{(begin + kProgressInterval).time_since_epoch().count()};
+  const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    std::int64_t due = next_note.load();
+    if (now.time_since_epoch().count() < due) return;
+    const auto next = (now + kProgressInterval).time_since_epoch().count();
+    if (!next_note.compare_exchange_strong(due, next)) return;
+    log.note(fmt::format("[atelier] channel '{}': {} of {}", channel.name, size_words(done),
+                         size_words(total)));
+  };
+  const std::string name = "input/data/" + channel.name;
+  TRY(tree.make_folder(name));
+  const auto report = channels::fill_file_channel(store(), channel.s3_uri, tree.folder() / name,
+                                                  progress, [this] { return stop.made(); });
+  if (!report) {
+    if (report.error().code == Code::kCancelled) return report.error();
+    return report.error().within(
+        fmt::format("ClientError: data of channel '{}' ({})", channel.name, channel.s3_uri));
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  log.note(fmt::format("[atelier] channel '{}': {} files, {} in {:.1f} s", channel.name,
+                       report->files, size_words(report->bytes), took.count()));
+  return {};
+}
+
+Result<void> JobInputs::fetch_source(const ScriptSource& source) const {
+  if (source.kind == ScriptSource::Kind::kNone) return {};
+  if (source.kind == ScriptSource::Kind::kChannel) {
+    constexpr std::string_view kBase = "/opt/ml/";
+    if (source.location.rfind(kBase, 0) != 0) {
+      return Error{Code::kInvalidArgument, "'" + source.location + "' is not below /opt/ml"};
+    }
+    const UniqueFd fd = TRY(tree.open_file(source.location.substr(kBase.size())));
+    return unpack_archive(fd.get(), tree, "code");
+  }
+  const objects::Location location = TRY(objects::parse_s3_uri(source.location));
+  const fs::path path = folder / "sourcedir.tar.gz";
+  const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
+  unlink(path.c_str());
+  std::uint64_t bytes = 0;
+  const auto got = store().get(
+      location.bucket, location.key, {}, [&](std::span<const std::byte> piece) -> Result<void> {
+        bytes += piece.size();
+        if (bytes > kMaxSourceArchive) {
+          return Error{Code::kResourceExhausted,
+                       fmt::format("larger than the limit of {} bytes", kMaxSourceArchive)};
+        }
+        return write_all(fd.get(), piece);
+      });
+  if (!got) return got.error().within(location.uri());
+  if (lseek(fd.get(), 0, SEEK_SET) != 0) return error_from_errno("lseek", errno);
+  const Result<void> unpacked = unpack_archive(fd.get(), tree, "code");
+  if (!unpacked) return unpacked.error().within(location.uri());
+  return {};
+}
+
+}  // namespace atelier::agent
