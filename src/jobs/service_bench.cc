@@ -3,8 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include "base/file.h"
-#include "jobs/internal/sqlite.h"
 #include "jobs/testing.h"
+#include "sqlite/sqlite.h"
 
 namespace atelier::jobs {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
-#include "jobs/internal/sqlite.h"
+#include "sqlite/sqlite.h"
 
 namespace atelier::jobs {
 namespace {
@@ -289,6 +289,12 @@ struct Store::State {
   std::mutex readers_mutex;
   std::vector<Database> readers;  // those at rest; under readers_mutex
 
+  [[nodiscard]] Result<Database> connect() const {
+    return Database::open(file, {.name = fmt::format("job store '{}'", file.string()),
+                                 .busy_timeout_ms = options.busy_timeout_ms,
+                                 .max_pages = options.max_pages});
+  }
+
   // A reading connection, inside a transaction so that all it reads is of one moment.
   class Reader {
    public:
@@ -301,7 +307,7 @@ struct Store::State {
           state.readers.pop_back();
         }
       }
-      if (!database) database = TRY(Database::open(state.file, state.options.busy_timeout_ms));
+      if (!database) database = TRY(state.connect());
       TRY(database->run("BEGIN"));
       return Reader{state, *std::move(database)};
     }
@@ -331,7 +337,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file,
   auto state = std::make_unique<State>();
   state->file = file;
   state->options = options;
-  state->writer = TRY(Database::open(file, options.busy_timeout_ms, options.max_pages));
+  state->writer = TRY(state->connect());
   TRY(sqlite::migrate(*state->writer, schema()));
   return std::unique_ptr<Store>{new Store{std::move(state)}};
 }

@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "jobs/internal/sqlite.h"
+#include "sqlite/sqlite.h"
 
 namespace atelier::jobs {
 namespace {
@@ -237,21 +237,6 @@ TEST_F(StoreTest, AStoreOfALaterVersionIsRefused) {
   const auto outcome = Store::open(file_);
   EXPECT_EQ(outcome.error().code, Code::kFailedPrecondition);
   EXPECT_NE(outcome.error().message.find("99"), std::string::npos);
-}
-
-TEST(Migration, EachStepIsMadeOnceAndAFailedOneLeavesTheVersionBefore) {
-  const TempFolder folder = *TempFolder::create();
-  auto database = *sqlite::Database::open(folder.path() / "db");
-  const std::string one = "CREATE TABLE a(x); INSERT INTO a VALUES(1);";
-  const std::string two = "INSERT INTO a VALUES(2);";
-  ASSERT_TRUE(sqlite::migrate(database, {one}));
-  ASSERT_TRUE(sqlite::migrate(database, {one, two}));
-  ASSERT_TRUE(sqlite::migrate(database, {one, two}));
-  EXPECT_FALSE(sqlite::migrate(database, {one, two, "INSERT INTO a VALUES(3); nonsense;"}));
-  auto rows = *database.query("SELECT sum(x), (SELECT * FROM pragma_user_version) FROM a");
-  ASSERT_TRUE(*rows.step());
-  EXPECT_EQ(rows.integer(0), 3);
-  EXPECT_EQ(rows.integer(1), 2);
 }
 
 }  // namespace

@@ -53,19 +53,19 @@ CREATE TABLE IF NOT EXISTS garbage(file TEXT PRIMARY KEY) WITHOUT ROWID;
 COMMIT;
 )sql";
 
-Result<std::optional<std::int64_t>> find_meta(Connection& db, std::string_view name) {
-  Statement find = TRY(db.prepare("SELECT value FROM meta WHERE name = ?"));
-  if (!TRY(find.bind_text(1, name).step())) return std::optional<std::int64_t>{};
+Result<std::optional<std::int64_t>> find_meta(Database& db, std::string_view name) {
+  Rows find = TRY(db.query("SELECT value FROM meta WHERE name = ?", {name}));
+  if (!TRY(find.step())) return std::optional<std::int64_t>{};
   return std::optional{find.integer(0)};
 }
 
-Result<void> set_meta(Connection& db, std::string_view name, std::int64_t value) {
-  Statement set = TRY(db.prepare("INSERT OR REPLACE INTO meta(name, value) VALUES(?, ?)"));
-  return set.bind_text(1, name).bind(2, value).run();
+Result<void> set_meta(Database& db, std::string_view name, std::int64_t value) {
+  TRY(db.run("INSERT OR REPLACE INTO meta(name, value) VALUES(?, ?)", {name, value}));
+  return {};
 }
 
-Result<void> make_schema(Connection& db, const std::filesystem::path& folder) {
-  TRY(db.execute(kSchema));
+Result<void> make_schema(Database& db, const std::filesystem::path& folder) {
+  TRY(db.script(kSchema));
   const std::optional<std::int64_t> format = TRY(find_meta(db, "format"));
   if (!format) return set_meta(db, "format", kFormat);
   if (*format == kFormat) return {};
@@ -74,10 +74,11 @@ Result<void> make_schema(Connection& db, const std::filesystem::path& folder) {
                            folder.string(), *format, kFormat)};
 }
 
-Result<bool> has_row(Connection& db, const std::string& file) {
-  Statement find = TRY(db.prepare(
-      "SELECT 1 FROM objects WHERE file = ?1 UNION ALL SELECT 1 FROM parts WHERE file = ?1"));
-  return find.bind_text(1, file).step();
+Result<bool> has_row(Database& db, const std::string& file) {
+  Rows find = TRY(db.query(
+      "SELECT 1 FROM objects WHERE file = ?1 UNION ALL SELECT 1 FROM parts WHERE file = ?1",
+      {file}));
+  return find.step();
 }
 
 }  // namespace
@@ -102,14 +103,15 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& 
 }
 
 Result<void> StoreImpl::recover() {
-  std::unique_ptr<Connection> db = TRY(connect());
+  std::unique_ptr<Database> db = TRY(connect());
   TRY(make_schema(*db, folder_));
   TRY(sync_folder(folder_));
   // Removed from the index before the crash, but perhaps not from the disk.
-  Statement dropped = TRY(db->prepare("SELECT file FROM garbage"));
-  while (TRY(dropped.step())) files_->remove(std::string{dropped.bytes(0)});
-  dropped.reset();
-  TRY(db->execute("DELETE FROM garbage"));
+  {
+    Rows dropped = TRY(db->query("SELECT file FROM garbage"));
+    while (TRY(dropped.step())) files_->remove(dropped.text(0));
+  }
+  TRY(db->script("DELETE FROM garbage"));
   // Written before the crash, but not in the index.
   const std::int64_t low_water = TRY(find_meta(*db, "low_water")).value_or(0);
   const std::size_t orphans =
@@ -125,8 +127,15 @@ Result<void> StoreImpl::recover() {
   return {};
 }
 
-Result<std::unique_ptr<Connection>> StoreImpl::connect() const {
-  return std::make_unique<Connection>(TRY(Connection::open(folder_ / "index.db")));
+Result<std::unique_ptr<Database>> StoreImpl::connect() const {
+  // The lock on the folder keeps other processes away: what is waited for is only that the log is
+  // recovered or moved into the database.
+  return std::make_unique<Database>(TRY(Database::open(
+      folder_ / "index.db",
+      {.name = "object index",
+       .busy_timeout_ms = 10'000,
+       .pragmas = "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
+                  "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON;"})));
 }
 
 StoreImpl::Reader::~Reader() {
@@ -138,7 +147,7 @@ Result<std::unique_ptr<StoreImpl::Reader>> StoreImpl::reader() {
   {
     const std::lock_guard lock{readers_mutex_};
     if (!readers_.empty()) {
-      std::unique_ptr<Connection> connection = std::move(readers_.back());
+      std::unique_ptr<Database> connection = std::move(readers_.back());
       readers_.pop_back();
       return std::make_unique<Reader>(*this, std::move(connection));
     }
@@ -149,24 +158,20 @@ Result<std::unique_ptr<StoreImpl::Reader>> StoreImpl::reader() {
 Result<void> StoreImpl::commit(const Change& change) {
   Garbage garbage;
   Garbage forgotten;
-  TRY(writer_->run([&](Connection& db) -> Result<void> {
+  TRY(writer_->run([&](Database& db) -> Result<void> {
     garbage.clear();
     TRY(change(db, garbage));
     if (garbage.empty()) return {};
-    Statement note = TRY(db.prepare("INSERT OR IGNORE INTO garbage(file) VALUES(?)"));
     for (const std::string& file : garbage) {
-      TRY(note.bind_text(1, file).run());
-      note.reset();
+      TRY(db.run("INSERT OR IGNORE INTO garbage(file) VALUES(?)", {file}));
     }
     // What earlier changes threw away is gone from the disk: forget it on this occasion.
     {
       const std::lock_guard lock{collected_mutex_};
       forgotten = collected_;
     }
-    Statement forget = TRY(db.prepare("DELETE FROM garbage WHERE file = ?"));
     for (const std::string& file : forgotten) {
-      TRY(forget.bind_text(1, file).run());
-      forget.reset();
+      TRY(db.run("DELETE FROM garbage WHERE file = ?", {file}));
     }
     return set_meta(db, "low_water", static_cast<std::int64_t>(files_->low_water()));
   }));
@@ -187,9 +192,9 @@ Result<void> StoreImpl::commit_removal(const Change& change) {
   release_reserve();
   done = commit(change);
   if (done) {
-    const Result<std::unique_ptr<Connection>> index = connect();
+    const Result<std::unique_ptr<Database>> index = connect();
     if (index) {
-      ignore_error((*index)->execute("PRAGMA wal_checkpoint(TRUNCATE)"),
+      ignore_error((*index)->script("PRAGMA wal_checkpoint(TRUNCATE)"),
                    "the log stays as large as it is");
     }
   }
@@ -212,23 +217,19 @@ void StoreImpl::collect(const Garbage& garbage) {
   collected_.insert(collected_.end(), garbage.begin(), garbage.end());
 }
 
-Result<void> StoreImpl::drop_body(Connection& db, Garbage& garbage, const BodyRef& ref) const {
+Result<void> StoreImpl::drop_body(Database& db, Garbage& garbage, const BodyRef& ref) const {
   if (!ref.file.empty()) garbage.push_back(ref.file);
   if (ref.inline_id == 0) return {};
-  Statement drop = TRY(db.prepare("DELETE FROM bodies WHERE id = ?"));
-  return drop.bind(1, ref.inline_id).run();
+  TRY(db.run("DELETE FROM bodies WHERE id = ?", {ref.inline_id}));
+  return {};
 }
 
 Result<bool> StoreImpl::create_bucket(const std::string& name, const std::string& region) {
   bool created = false;
-  TRY(commit([&](Connection& db, Garbage&) -> Result<void> {
-    Statement add = TRY(db.prepare(
-        "INSERT INTO buckets(name, region, created) VALUES(?, ?, ?) ON CONFLICT DO NOTHING"));
+  TRY(commit([&](Database& db, Garbage&) -> Result<void> {
     const std::int64_t before = db.total_changes();
-    TRY(add.bind_text(1, name)
-            .bind_text(2, region)
-            .bind(3, to_epoch_milliseconds(clock_.now()))
-            .run());
+    TRY(db.run("INSERT INTO buckets(name, region, created) VALUES(?, ?, ?) ON CONFLICT DO NOTHING",
+               {name, region, to_epoch_milliseconds(clock_.now())}));
     created = db.total_changes() != before;
     return {};
   }));
@@ -237,40 +238,39 @@ Result<bool> StoreImpl::create_bucket(const std::string& name, const std::string
 
 Result<BucketRecord> StoreImpl::find_bucket(const std::string& name) {
   const auto db = TRY(reader());
-  Statement find = TRY((**db).prepare("SELECT region, created FROM buckets WHERE name = ?"));
-  if (!TRY(find.bind_text(1, name).step())) return no_such_bucket(name);
-  return BucketRecord{name, std::string{find.bytes(0)}, from_epoch_milliseconds(find.integer(1))};
+  Rows find = TRY((**db).query("SELECT region, created FROM buckets WHERE name = ?", {name}));
+  if (!TRY(find.step())) return no_such_bucket(name);
+  return BucketRecord{name, find.text(0), from_epoch_milliseconds(find.integer(1))};
 }
 
 Result<std::vector<BucketRecord>> StoreImpl::list_buckets() {
   const auto db = TRY(reader());
-  Statement rows = TRY((**db).prepare("SELECT name, region, created FROM buckets ORDER BY name"));
+  Rows rows = TRY((**db).query("SELECT name, region, created FROM buckets ORDER BY name"));
   std::vector<BucketRecord> buckets;
   while (TRY(rows.step())) {
-    buckets.push_back({std::string{rows.bytes(0)}, std::string{rows.bytes(1)},
-                       from_epoch_milliseconds(rows.integer(2))});
+    buckets.push_back({rows.text(0), rows.text(1), from_epoch_milliseconds(rows.integer(2))});
   }
   return buckets;
 }
 
 Result<void> StoreImpl::delete_bucket(const std::string& name) {
-  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, name));
-    Statement any = TRY(db.prepare("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1"));
-    if (TRY(any.bind(1, id).step())) {
+    Rows any = TRY(db.query("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", {id}));
+    if (TRY(any.step())) {
       return Error{Code::kFailedPrecondition,
                    fmt::format("BucketNotEmpty: the bucket '{}' holds objects", name)};
     }
     // Uploads that nobody completed do not keep a bucket alive.
     std::vector<std::string> uploads;
-    Statement rows = TRY(db.prepare("SELECT id FROM uploads WHERE bucket = ?"));
-    rows.bind(1, id);
-    while (TRY(rows.step())) uploads.emplace_back(rows.bytes(0));
+    {
+      Rows rows = TRY(db.query("SELECT id FROM uploads WHERE bucket = ?", {id}));
+      while (TRY(rows.step())) uploads.emplace_back(rows.bytes(0));
+    }
     for (const std::string& upload : uploads) TRY(drop_parts(db, garbage, upload));
-    Statement drop_uploads = TRY(db.prepare("DELETE FROM uploads WHERE bucket = ?"));
-    TRY(drop_uploads.bind(1, id).run());
-    Statement drop = TRY(db.prepare("DELETE FROM buckets WHERE id = ?"));
-    return drop.bind(1, id).run();
+    TRY(db.run("DELETE FROM uploads WHERE bucket = ?", {id}));
+    TRY(db.run("DELETE FROM buckets WHERE id = ?", {id}));
+    return {};
   });
 }
 

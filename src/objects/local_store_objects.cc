@@ -31,17 +31,17 @@ std::unique_ptr<PendingBody> StoreImpl::start_body() {
   return std::make_unique<StoreBody>(*files_);
 }
 
-Result<void> StoreImpl::replace_object(Connection& db, Garbage& garbage, const NewObject& object,
+Result<void> StoreImpl::replace_object(Database& db, Garbage& garbage, const NewObject& object,
                                        const StoreBody& body, ObjectRecord& stored) const {
   const std::int64_t bucket = TRY(bucket_id(db, object.bucket));
   BodyRef old;
   std::optional<std::string> old_etag;
   {
-    Statement find =
-        TRY(db.prepare("SELECT etag, body, file FROM objects WHERE bucket = ? AND key = ?"));
-    if (TRY(find.bind(1, bucket).bind_blob(2, object.key).step())) {
-      old_etag = std::string{find.bytes(0)};
-      old = {find.integer(1), std::string{find.bytes(2)}};
+    Rows find = TRY(db.query("SELECT etag, body, file FROM objects WHERE bucket = ? AND key = ?",
+                             {bucket, Blob{object.key}}));
+    if (TRY(find.step())) {
+      old_etag = find.text(0);
+      old = {find.integer(1), find.text(2)};
     }
   }
   TRY(check_conditions(object.conditions, object.key, old_etag));
@@ -53,22 +53,20 @@ Result<void> StoreImpl::replace_object(Connection& db, Garbage& garbage, const N
   const std::string headers = pack_headers(object.headers);
   const std::string checksum = pack_checksum(object.checksum);
   const std::string sizes = pack_sizes(object.part_sizes);
-  Statement put = TRY(
-      db.prepare("INSERT OR REPLACE INTO objects(bucket, key, size, modified, etag, checksum, "
-                 "headers, tags, part_sizes, body, file) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"));
-  put.bind(1, bucket).bind_blob(2, object.key).bind(3, static_cast<std::int64_t>(body.size()));
-  put.bind(4, to_epoch_milliseconds(stored.modified)).bind_text(5, object.etag);
-  put.bind_text(6, checksum).bind_text(7, headers).bind_text(8, object.tags).bind_text(9, sizes);
-  put.bind(10, ref.inline_id);
-  if (!ref.file.empty()) put.bind_text(11, ref.file);
-  return put.run();
+  TRY(db.run(
+      "INSERT OR REPLACE INTO objects(bucket, key, size, modified, etag, checksum, headers, tags, "
+      "part_sizes, body, file) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+      {bucket, Blob{object.key}, static_cast<std::int64_t>(body.size()),
+       to_epoch_milliseconds(stored.modified), object.etag, checksum, headers, object.tags, sizes,
+       ref.inline_id, ref.file_value()}));
+  return {};
 }
 
 Result<ObjectRecord> StoreImpl::put(const NewObject& object, std::unique_ptr<PendingBody> body) {
   auto& pending = static_cast<StoreBody&>(*body);
   TRY(pending.seal());
   ObjectRecord stored;
-  TRY(commit([&](Connection& db, Garbage& garbage) {
+  TRY(commit([&](Database& db, Garbage& garbage) {
     return replace_object(db, garbage, object, pending, stored);
   }));
   pending.adopted();
@@ -85,8 +83,8 @@ Result<StoreImpl::FoundObject> StoreImpl::find_object(const std::string& bucket,
       "SELECT o.size, o.modified, o.etag, o.checksum, o.headers, o.tags, o.part_sizes, o.body, "
       "o.file, i.bytes FROM buckets b JOIN objects o ON o.bucket = b.id LEFT JOIN bodies i ON "
       "i.id = o.body WHERE b.name = ? AND o.key = ?";
-  Statement row = TRY((**db).prepare(body ? kGet : kHead));
-  if (!TRY(row.bind_text(1, bucket).bind_blob(2, key).step())) {
+  Rows row = TRY((**db).query(body ? kGet : kHead, {bucket, Blob{key}}));
+  if (!TRY(row.step())) {
     TRY(bucket_id(**db, bucket));
     return no_such_key(key);
   }
@@ -94,12 +92,12 @@ Result<StoreImpl::FoundObject> StoreImpl::find_object(const std::string& bucket,
   found.record = {key,
                   static_cast<std::uint64_t>(row.integer(0)),
                   from_epoch_milliseconds(row.integer(1)),
-                  std::string{row.bytes(2)},
+                  row.text(2),
                   unpack_checksum(row.bytes(3)),
                   unpack_headers(row.bytes(4)),
-                  std::string{row.bytes(5)},
+                  row.text(5),
                   unpack_sizes(row.bytes(6))};
-  found.ref = {row.integer(7), std::string{row.bytes(8)}};
+  found.ref = {row.integer(7), row.text(8)};
   if (body && found.ref.inline_id != 0) found.bytes = row.bytes(9);
   return found;
 }
@@ -149,31 +147,31 @@ Result<ObjectRecord> StoreImpl::copy(const NewObject& object, const std::string&
   return put(object, std::move(body));
 }
 
-Result<void> StoreImpl::remove_row(Connection& db, Garbage& garbage, std::int64_t bucket,
+Result<void> StoreImpl::remove_row(Database& db, Garbage& garbage, std::int64_t bucket,
                                    const std::string& key, const std::string& if_match) const {
   BodyRef old;
   {
-    Statement find =
-        TRY(db.prepare("SELECT etag, body, file FROM objects WHERE bucket = ? AND key = ?"));
-    if (!TRY(find.bind(1, bucket).bind_blob(2, key).step())) return {};
-    TRY(check_conditions({.if_match = if_match}, key, std::string{find.bytes(0)}));
-    old = {find.integer(1), std::string{find.bytes(2)}};
+    Rows find = TRY(db.query("SELECT etag, body, file FROM objects WHERE bucket = ? AND key = ?",
+                             {bucket, Blob{key}}));
+    if (!TRY(find.step())) return {};
+    TRY(check_conditions({.if_match = if_match}, key, find.text(0)));
+    old = {find.integer(1), find.text(2)};
   }
   TRY(drop_body(db, garbage, old));
-  Statement drop = TRY(db.prepare("DELETE FROM objects WHERE bucket = ? AND key = ?"));
-  return drop.bind(1, bucket).bind_blob(2, key).run();
+  TRY(db.run("DELETE FROM objects WHERE bucket = ? AND key = ?", {bucket, Blob{key}}));
+  return {};
 }
 
 Result<void> StoreImpl::remove(const std::string& bucket, const std::string& key,
                                const std::string& if_match) {
-  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
     return remove_row(db, garbage, TRY(bucket_id(db, bucket)), key, if_match);
   });
 }
 
 Result<void> StoreImpl::remove_many(const std::string& bucket,
                                     const std::vector<std::string>& keys) {
-  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, bucket));
     for (const std::string& key : keys) TRY(remove_row(db, garbage, id, key, {}));
     return {};
@@ -182,12 +180,11 @@ Result<void> StoreImpl::remove_many(const std::string& bucket,
 
 Result<void> StoreImpl::set_tags(const std::string& bucket, const std::string& key,
                                  const std::string& tags) {
-  return commit([&](Connection& db, Garbage&) -> Result<void> {
+  return commit([&](Database& db, Garbage&) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, bucket));
-    Statement set = TRY(db.prepare("UPDATE objects SET tags = ? WHERE bucket = ? AND key = ?"));
-    const std::int64_t before = db.total_changes();
-    TRY(set.bind_text(1, tags).bind(2, id).bind_blob(3, key).run());
-    if (db.total_changes() == before) return no_such_key(key);
+    const std::int64_t changed = TRY(
+        db.run("UPDATE objects SET tags = ? WHERE bucket = ? AND key = ?", {tags, id, Blob{key}}));
+    if (changed == 0) return no_such_key(key);
     return {};
   });
 }
@@ -209,7 +206,7 @@ class Page {
     if (at == std::string_view::npos) return std::nullopt;
     return key.substr(0, at + query_.delimiter.size());
   }
-  void add_object(const Statement& row) {
+  void add_object(const Rows& row) {
     ObjectRecord record;
     record.key = row.bytes(0);
     record.size = static_cast<std::uint64_t>(row.integer(1));
@@ -242,14 +239,13 @@ Result<ListResult> StoreImpl::list(const ListQuery& query) {
   ListResult result;
   if (query.limit == 0) return result;
   Page page{query, result};
-  Statement rows = TRY((**db).prepare(
-      "SELECT key, size, modified, etag, checksum FROM objects WHERE bucket = ? AND key >= ? ORDER "
-      "BY key"));
   std::optional<std::string> from = std::max(query.from, query.prefix);
   while (from) {
     const std::string start = *std::exchange(from, std::nullopt);
-    rows.reset();
-    rows.bind(1, bucket).bind_blob(2, start);
+    Rows rows = TRY((**db).query(
+        "SELECT key, size, modified, etag, checksum FROM objects WHERE bucket = ? AND key >= ? "
+        "ORDER BY key",
+        {bucket, Blob{start}}));
     while (TRY(rows.step())) {
       const std::string_view key = rows.bytes(0);
       if (!key.starts_with(query.prefix)) break;

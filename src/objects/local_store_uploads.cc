@@ -12,7 +12,7 @@ namespace {
 // For how long a completion can be asked for again, by a client that missed the answer.
 constexpr std::chrono::hours kRememberFinished{24};
 
-UploadRecord read_upload(const Statement& row, std::string bucket, int first) {
+UploadRecord read_upload(const Rows& row, std::string bucket, int first) {
   UploadRecord upload;
   upload.bucket = std::move(bucket);
   upload.key = row.bytes(first);
@@ -34,18 +34,18 @@ Error invalid_part(unsigned number, std::string_view why) {
 Result<std::string> StoreImpl::create_upload(const UploadRecord& upload) {
   const std::string id = random_id();
   const std::string headers = pack_headers(upload.headers);
-  TRY(commit([&](Connection& db, Garbage&) -> Result<void> {
+  TRY(commit([&](Database& db, Garbage&) -> Result<void> {
     const std::int64_t bucket = TRY(bucket_id(db, upload.bucket));
     const Time now = clock_.now();
-    Statement forget = TRY(db.prepare("DELETE FROM uploads WHERE finished < ?"));
-    TRY(forget.bind(1, to_epoch_milliseconds(now - kRememberFinished)).run());
-    Statement add =
-        TRY(db.prepare("INSERT INTO uploads(bucket, key, id, created, headers, tags, checksum, "
-                       "composite) VALUES(?, ?, ?, ?, ?, ?, ?, ?)"));
-    add.bind(1, bucket).bind_blob(2, upload.key).bind_text(3, id);
-    add.bind(4, to_epoch_milliseconds(now)).bind_text(5, headers).bind_text(6, upload.tags);
-    add.bind_text(7, upload.checksum_kind ? checksum_name(*upload.checksum_kind) : "");
-    return add.bind(8, upload.composite ? 1 : 0).run();
+    TRY(db.run("DELETE FROM uploads WHERE finished < ?",
+               {to_epoch_milliseconds(now - kRememberFinished)}));
+    TRY(
+        db.run("INSERT INTO uploads(bucket, key, id, created, headers, tags, checksum, composite) "
+               "VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+               {bucket, Blob{upload.key}, id, to_epoch_milliseconds(now), headers, upload.tags,
+                upload.checksum_kind ? checksum_name(*upload.checksum_kind) : "",
+                std::int64_t{upload.composite}}));
+    return {};
   }));
   return id;
 }
@@ -54,12 +54,11 @@ Result<UploadRecord> StoreImpl::find_upload(const std::string& bucket, const std
                                             const std::string& id) {
   const auto db = TRY(reader());
   const std::int64_t bucket_number = TRY(bucket_id(**db, bucket));
-  Statement row = TRY((**db).prepare(
+  Rows row = TRY((**db).query(
       "SELECT key, id, created, headers, tags, checksum, composite FROM uploads WHERE bucket = ? "
-      "AND key = ? AND id = ? AND finished IS NULL"));
-  if (!TRY(row.bind(1, bucket_number).bind_blob(2, key).bind_text(3, id).step())) {
-    return no_such_upload(id);
-  }
+      "AND key = ? AND id = ? AND finished IS NULL",
+      {bucket_number, Blob{key}, id}));
+  if (!TRY(row.step())) return no_such_upload(id);
   return read_upload(row, bucket, 0);
 }
 
@@ -70,51 +69,47 @@ Result<PartRecord> StoreImpl::put_part(const UploadRecord& upload, const PartRec
   PartRecord stored = part;
   stored.size = pending.size();
   const std::string checksum = pack_checksum(part.checksum);
-  TRY(commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  TRY(commit([&](Database& db, Garbage& garbage) -> Result<void> {
     const std::int64_t bucket = TRY(bucket_id(db, upload.bucket));
-    Statement open = TRY(db.prepare(
-        "SELECT 1 FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NULL"));
-    if (!TRY(open.bind(1, bucket).bind_blob(2, upload.key).bind_text(3, upload.id).step())) {
-      return no_such_upload(upload.id);
+    {
+      Rows open = TRY(db.query(
+          "SELECT 1 FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NULL",
+          {bucket, Blob{upload.key}, upload.id}));
+      if (!TRY(open.step())) return no_such_upload(upload.id);
     }
     BodyRef old;
-    Statement find =
-        TRY(db.prepare("SELECT body, file FROM parts WHERE upload = ? AND number = ?"));
-    if (TRY(find.bind_text(1, upload.id).bind(2, part.number).step())) {
-      old = {find.integer(0), std::string{find.bytes(1)}};
+    {
+      Rows find = TRY(db.query("SELECT body, file FROM parts WHERE upload = ? AND number = ?",
+                               {upload.id, std::int64_t{part.number}}));
+      if (TRY(find.step())) old = {find.integer(0), find.text(1)};
     }
-    find.reset();
     TRY(drop_body(db, garbage, old));
     const BodyRef ref = TRY(pending.insert(db));
     stored.modified = clock_.now();
-    Statement put =
-        TRY(db.prepare("INSERT OR REPLACE INTO parts(upload, number, size, modified, etag, "
-                       "checksum, body, file) VALUES(?, ?, ?, ?, ?, ?, ?, ?)"));
-    put.bind_text(1, upload.id)
-        .bind(2, part.number)
-        .bind(3, static_cast<std::int64_t>(stored.size));
-    put.bind(4, to_epoch_milliseconds(stored.modified)).bind_text(5, part.etag);
-    put.bind_text(6, checksum).bind(7, ref.inline_id);
-    if (!ref.file.empty()) put.bind_text(8, ref.file);
-    return put.run();
+    TRY(db.run(
+        "INSERT OR REPLACE INTO parts(upload, number, size, modified, etag, checksum, body, file) "
+        "VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
+        {upload.id, std::int64_t{part.number}, static_cast<std::int64_t>(stored.size),
+         to_epoch_milliseconds(stored.modified), part.etag, checksum, ref.inline_id,
+         ref.file_value()}));
+    return {};
   }));
   pending.adopted();
   return stored;
 }
 
-Result<StoreImpl::StoredParts> StoreImpl::load_parts(Connection& db, const std::string& upload_id) {
-  Statement rows =
-      TRY(db.prepare("SELECT number, size, modified, etag, checksum, body, file FROM parts WHERE "
-                     "upload = ? ORDER BY number"));
-  rows.bind_text(1, upload_id);
+Result<StoreImpl::StoredParts> StoreImpl::load_parts(Database& db, const std::string& upload_id) {
+  Rows rows = TRY(db.query(
+      "SELECT number, size, modified, etag, checksum, body, file FROM parts WHERE upload = "
+      "? ORDER BY number",
+      {upload_id}));
   StoredParts parts;
   while (TRY(rows.step())) {
     StoredPart part;
-    part.record = {static_cast<unsigned>(rows.integer(0)),
-                   static_cast<std::uint64_t>(rows.integer(1)),
-                   from_epoch_milliseconds(rows.integer(2)), std::string{rows.bytes(3)},
-                   unpack_checksum(rows.bytes(4))};
-    part.ref = {rows.integer(5), std::string{rows.bytes(6)}};
+    part.record = {
+        static_cast<unsigned>(rows.integer(0)), static_cast<std::uint64_t>(rows.integer(1)),
+        from_epoch_milliseconds(rows.integer(2)), rows.text(3), unpack_checksum(rows.bytes(4))};
+    part.ref = {rows.integer(5), rows.text(6)};
     parts.emplace(part.record.number, std::move(part));
   }
   return parts;
@@ -137,10 +132,10 @@ Result<std::pair<std::vector<UploadRecord>, bool>> StoreImpl::list_uploads(
   const std::int64_t bucket = TRY(bucket_id(**db, query.bucket));
   // With a marker for the id, uploads of the marker's own key may follow; else they are all passed.
   const std::string from = std::max(query.after_key, query.prefix);
-  Statement rows = TRY((**db).prepare(
+  Rows rows = TRY((**db).query(
       "SELECT key, id, created, headers, tags, checksum, composite FROM uploads WHERE bucket = ? "
-      "AND key >= ? AND finished IS NULL ORDER BY key, id"));
-  rows.bind(1, bucket).bind_blob(2, from);
+      "AND key >= ? AND finished IS NULL ORDER BY key, id",
+      {bucket, Blob{from}}));
   std::vector<UploadRecord> uploads;
   while (TRY(rows.step())) {
     const std::string_view key = rows.bytes(0);
@@ -155,23 +150,22 @@ Result<std::pair<std::vector<UploadRecord>, bool>> StoreImpl::list_uploads(
   return std::pair{std::move(uploads), false};
 }
 
-Result<void> StoreImpl::drop_parts(Connection& db, Garbage& garbage,
+Result<void> StoreImpl::drop_parts(Database& db, Garbage& garbage,
                                    const std::string& upload_id) const {
   const StoredParts parts = TRY(load_parts(db, upload_id));
   for (const auto& [number, part] : parts) TRY(drop_body(db, garbage, part.ref));
-  Statement drop = TRY(db.prepare("DELETE FROM parts WHERE upload = ?"));
-  return drop.bind_text(1, upload_id).run();
+  TRY(db.run("DELETE FROM parts WHERE upload = ?", {upload_id}));
+  return {};
 }
 
 Result<void> StoreImpl::abort_upload(const std::string& bucket, const std::string& key,
                                      const std::string& id) {
-  return commit_removal([&](Connection& db, Garbage& garbage) -> Result<void> {
+  return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
     const std::int64_t bucket_number = TRY(bucket_id(db, bucket));
-    Statement drop = TRY(db.prepare(
-        "DELETE FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NULL"));
-    const std::int64_t before = db.total_changes();
-    TRY(drop.bind(1, bucket_number).bind_blob(2, key).bind_text(3, id).run());
-    if (db.total_changes() == before) return no_such_upload(id);
+    const std::int64_t dropped = TRY(
+        db.run("DELETE FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NULL",
+               {bucket_number, Blob{key}, id}));
+    if (dropped == 0) return no_such_upload(id);
     return drop_parts(db, garbage, id);
   });
 }
@@ -181,12 +175,10 @@ Result<ObjectRecord> StoreImpl::answer_again(const CompleteUpload& request) {
   {
     const auto db = TRY(reader());
     const std::int64_t bucket = TRY(bucket_id(**db, request.bucket));
-    Statement row =
-        TRY((**db).prepare("SELECT etag FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND "
-                           "finished IS NOT NULL"));
-    if (!TRY(row.bind(1, bucket).bind_blob(2, request.key).bind_text(3, request.id).step())) {
-      return no_such_upload(request.id);
-    }
+    Rows row = TRY((**db).query(
+        "SELECT etag FROM uploads WHERE bucket = ? AND key = ? AND id = ? AND finished IS NOT NULL",
+        {bucket, Blob{request.key}, request.id}));
+    if (!TRY(row.step())) return no_such_upload(request.id);
     etag = row.bytes(0);
   }
   Result<ObjectRecord> object = head(request.bucket, request.key);
@@ -289,8 +281,8 @@ Result<std::unique_ptr<StoreBody>> StoreImpl::join_parts(
       const UniqueFd fd = TRY(files_->open_body(part->ref.file));
       TRY(body->append_file(fd.get(), part->record.size));
     } else if (part->ref.inline_id != 0) {
-      Statement row = TRY((**db).prepare("SELECT bytes FROM bodies WHERE id = ?"));
-      if (!TRY(row.bind(1, part->ref.inline_id).step())) {
+      Rows row = TRY((**db).query("SELECT bytes FROM bodies WHERE id = ?", {part->ref.inline_id}));
+      if (!TRY(row.step())) {
         return invalid_part(part->record.number, "was replaced meanwhile");
       }
       TRY(body->append(std::as_bytes(std::span{row.bytes(0).data(), row.bytes(0).size()})));
@@ -321,7 +313,7 @@ Result<ObjectRecord> StoreImpl::complete_upload(const CompleteUpload& request) {
   const std::unique_ptr<StoreBody> body = TRY(join_parts(parts));
   TRY(body->seal());
   ObjectRecord result;
-  TRY(commit([&](Connection& db, Garbage& garbage) -> Result<void> {
+  TRY(commit([&](Database& db, Garbage& garbage) -> Result<void> {
     // A part may have been replaced, or the upload aborted, while the parts were joined.
     const StoredParts now = TRY(load_parts(db, request.id));
     for (const StoredPart* part : parts) {
@@ -333,11 +325,10 @@ Result<ObjectRecord> StoreImpl::complete_upload(const CompleteUpload& request) {
     }
     TRY(replace_object(db, garbage, object, *body, result));
     TRY(drop_parts(db, garbage, request.id));
-    Statement finish = TRY(db.prepare(
-        "UPDATE uploads SET finished = ?, etag = ? WHERE bucket = ? AND key = ? AND id = ?"));
-    finish.bind(1, to_epoch_milliseconds(clock_.now())).bind_text(2, object.etag);
-    finish.bind(3, TRY(bucket_id(db, request.bucket))).bind_blob(4, request.key);
-    return finish.bind_text(5, request.id).run();
+    TRY(db.run("UPDATE uploads SET finished = ?, etag = ? WHERE bucket = ? AND key = ? AND id = ?",
+               {to_epoch_milliseconds(clock_.now()), object.etag,
+                TRY(bucket_id(db, request.bucket)), Blob{request.key}, request.id}));
+    return {};
   }));
   body->adopted();
   return result;

@@ -38,20 +38,20 @@ void GroupCommit::execute(std::vector<Waiting*>& batch) {
 }
 
 Result<void> GroupCommit::execute_together(std::vector<Waiting*>& batch) {
-  TRY(connection_.execute("BEGIN IMMEDIATE"));
+  TRY(database_.script("BEGIN IMMEDIATE"));
   Result<void> outcome;
   for (Waiting* waiting : batch) {
-    const std::int64_t before = connection_.total_changes();
-    waiting->result = (*waiting->change)(connection_);
-    if (!waiting->result && connection_.total_changes() != before) {
+    const std::int64_t before = database_.total_changes();
+    waiting->result = (*waiting->change)(database_);
+    if (!waiting->result && database_.total_changes() != before) {
       outcome = waiting->result.error();
       break;
     }
   }
-  if (outcome) outcome = connection_.execute("COMMIT");
+  if (outcome) outcome = database_.script("COMMIT");
   if (!outcome) {
     // SQLite may have rolled back by itself, for example when the disk is full.
-    ignore_error(connection_.execute("ROLLBACK"), "there may be no transaction left to undo");
+    ignore_error(database_.script("ROLLBACK"), "there may be no transaction left to undo");
   }
   return outcome;
 }

@@ -11,19 +11,21 @@
 #include <vector>
 
 #include "base/result.h"
-#include "objects/internal/sqlite.h"
+#include "sqlite/sqlite.h"
 
 namespace atelier::objects::internal {
 
+using sqlite::Database;
+
 class GroupCommit {
  public:
-  explicit GroupCommit(Connection connection) : connection_(std::move(connection)) {}
+  explicit GroupCommit(Database database) : database_(std::move(database)) {}
   GroupCommit(const GroupCommit&) = delete;
   GroupCommit& operator=(const GroupCommit&) = delete;
 
   // A change may run twice (alone, when a batch failed), so it must set all that it hands out. An
   // Error of a change that has written nothing leaves the others of the batch alone.
-  using Change = std::function<Result<void>(Connection&)>;
+  using Change = std::function<Result<void>(Database&)>;
 
   // Returns when the change is durable, or its Error with nothing changed.
   Result<void> run(const Change& change);
@@ -38,7 +40,7 @@ class GroupCommit {
   void execute(std::vector<Waiting*>& batch);
   Result<void> execute_together(std::vector<Waiting*>& batch);
 
-  Connection connection_;
+  Database database_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Waiting*> queue_;

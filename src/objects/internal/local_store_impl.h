@@ -11,15 +11,21 @@
 
 #include "objects/internal/body_files.h"
 #include "objects/internal/group_commit.h"
-#include "objects/internal/sqlite.h"
 #include "objects/local_store.h"
+#include "sqlite/sqlite.h"
 
 namespace atelier::objects::internal {
+
+using sqlite::Blob;
+using sqlite::Rows;
 
 // Where a row says that its body is; empty bodies are nowhere.
 struct BodyRef {
   std::int64_t inline_id = 0;
   std::string file;
+  [[nodiscard]] sqlite::Value file_value() const {
+    return file.empty() ? sqlite::Value{nullptr} : sqlite::Value{std::string_view{file}};
+  }
   friend bool operator==(const BodyRef&, const BodyRef&) = default;
 };
 
@@ -40,7 +46,7 @@ class StoreBody final : public PendingBody {
   // Makes a body in a file durable.
   Result<void> seal();
   // Writes the body into the index (or finds that it is in a file already).
-  Result<BodyRef> insert(Connection& db) const;
+  Result<BodyRef> insert(Database& db) const;
   // The row is there: the file stays.
   void adopted();
 
@@ -94,20 +100,20 @@ class StoreImpl final : public LocalStore {
   // A connection for reading, lent from a pool.
   class Reader {
    public:
-    Reader(StoreImpl& store, std::unique_ptr<Connection> connection)
+    Reader(StoreImpl& store, std::unique_ptr<Database> connection)
         : store_(store), connection_(std::move(connection)) {}
     Reader(const Reader&) = delete;
     Reader& operator=(const Reader&) = delete;
     ~Reader();
-    Connection& operator*() { return *connection_; }
+    Database& operator*() { return *connection_; }
 
    private:
     StoreImpl& store_;
-    std::unique_ptr<Connection> connection_;
+    std::unique_ptr<Database> connection_;
   };
   // What a change takes out of the index: files to be unlinked once it is committed.
   using Garbage = std::vector<std::string>;
-  using Change = std::function<Result<void>(Connection&, Garbage&)>;
+  using Change = std::function<Result<void>(Database&, Garbage&)>;
 
   struct FoundObject {
     ObjectRecord record;
@@ -123,7 +129,7 @@ class StoreImpl final : public LocalStore {
   StoreImpl(std::filesystem::path folder, const Clock& clock)
       : folder_(std::move(folder)), clock_(clock) {}
   Result<void> recover();
-  Result<std::unique_ptr<Connection>> connect() const;
+  Result<std::unique_ptr<Database>> connect() const;
   Result<std::unique_ptr<Reader>> reader();
   Result<void> commit(const Change& change);
   // Of a change that gives room back: it goes through on a full disk too, at the expense of the
@@ -134,14 +140,14 @@ class StoreImpl final : public LocalStore {
   void collect(const Garbage& garbage);
 
   Result<FoundObject> find_object(const std::string& bucket, const std::string& key, bool body);
-  Result<void> replace_object(Connection& db, Garbage& garbage, const NewObject& object,
+  Result<void> replace_object(Database& db, Garbage& garbage, const NewObject& object,
                               const StoreBody& body, ObjectRecord& stored) const;
-  Result<void> drop_body(Connection& db, Garbage& garbage, const BodyRef& ref) const;
-  Result<void> drop_parts(Connection& db, Garbage& garbage, const std::string& upload_id) const;
-  Result<void> remove_row(Connection& db, Garbage& garbage, std::int64_t bucket_id,
+  Result<void> drop_body(Database& db, Garbage& garbage, const BodyRef& ref) const;
+  Result<void> drop_parts(Database& db, Garbage& garbage, const std::string& upload_id) const;
+  Result<void> remove_row(Database& db, Garbage& garbage, std::int64_t bucket_id,
                           const std::string& key, const std::string& if_match) const;
 
-  static Result<StoredParts> load_parts(Connection& db, const std::string& upload_id);
+  static Result<StoredParts> load_parts(Database& db, const std::string& upload_id);
   Result<std::unique_ptr<StoreBody>> join_parts(const std::vector<const StoredPart*>& parts);
   Result<ObjectRecord> answer_again(const CompleteUpload& request);
 
@@ -153,7 +159,7 @@ class StoreImpl final : public LocalStore {
   std::unique_ptr<BodyFiles> files_;
   std::unique_ptr<GroupCommit> writer_;
   std::mutex readers_mutex_;
-  std::vector<std::unique_ptr<Connection>> readers_;
+  std::vector<std::unique_ptr<Database>> readers_;
   std::mutex collected_mutex_;
   Garbage collected_;  // unlinked, with a row in `garbage` still
 };
@@ -162,7 +168,7 @@ class StoreImpl final : public LocalStore {
 Error no_such_bucket(std::string_view name);
 Error no_such_key(std::string_view key);
 Error no_such_upload(std::string_view id);
-Result<std::int64_t> bucket_id(Connection& db, const std::string& name);
+Result<std::int64_t> bucket_id(Database& db, const std::string& name);
 
 // Rows keep lists as text.
 std::string pack_headers(const StoredHeaders& headers);

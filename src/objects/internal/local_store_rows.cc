@@ -38,9 +38,9 @@ Error no_such_upload(std::string_view id) {
                   id)};
 }
 
-Result<std::int64_t> bucket_id(Connection& db, const std::string& name) {
-  Statement find = TRY(db.prepare("SELECT id FROM buckets WHERE name = ?"));
-  if (!TRY(find.bind_text(1, name).step())) return no_such_bucket(name);
+Result<std::int64_t> bucket_id(Database& db, const std::string& name) {
+  Rows find = TRY(db.query("SELECT id FROM buckets WHERE name = ?", {name}));
+  if (!TRY(find.step())) return no_such_bucket(name);
   return find.integer(0);
 }
 

@@ -63,12 +63,11 @@ Result<void> StoreBody::seal() {
   return files_.sync(name_, fd_.get());
 }
 
-Result<BodyRef> StoreBody::insert(Connection& db) const {
+Result<BodyRef> StoreBody::insert(Database& db) const {
   if (!name_.empty()) return BodyRef{0, name_};
   if (bytes_.empty()) return BodyRef{};
-  Statement statement = TRY(db.prepare("INSERT INTO bodies(bytes) VALUES(?)"));
-  TRY(statement.bind_blob(1, bytes_).run());
-  return BodyRef{db.last_row_id(), {}};
+  TRY(db.run("INSERT INTO bodies(bytes) VALUES(?)", {Blob{bytes_}}));
+  return BodyRef{db.last_id(), {}};
 }
 
 void StoreBody::adopted() {
