@@ -26,7 +26,7 @@ using Handler = Outcome (*)(const Call& call);
 // Null when the operation has no handler here.
 Handler find_handler(std::string_view signing_name, std::string_view operation);
 
-// training_create.cc, training_describe.cc, training_list.cc
+// training_change.cc, training_describe.cc, training_list.cc
 Outcome create_training_job(const Call& call);
 Outcome describe_training_job(const Call& call);
 Outcome list_training_jobs(const Call& call);

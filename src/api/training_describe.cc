@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "api/operations.h"
 #include "api/text.h"
 #include "api/training.h"
 #include "api/validate.h"
+#include "jobs/request_rules.h"
 
 namespace atelier::api {
 namespace {
@@ -72,7 +74,7 @@ std::string message_of(const jobs::TrainingJob& job, std::size_t position,
   }
   std::vector<std::string> notes = job.warnings;
   if (position == 0) {
-    const std::vector<std::string> more = training_request_notes(request);
+    const std::vector<std::string> more = jobs::request_notes(request);
     notes.insert(notes.begin(), more.begin(), more.end());
   } else if (position + 1 != job.transitions.size() || !job.terminal()) {
     return message;

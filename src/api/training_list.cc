@@ -1,7 +1,5 @@
-// ListTrainingJobs and StopTrainingJob.
-#include <fmt/format.h>
-
-#include "api/training.h"
+// ListTrainingJobs.
+#include "api/operations.h"
 
 namespace atelier::api {
 namespace {
@@ -58,14 +56,6 @@ Outcome list_training_jobs(const Call& call) {
   }
   out.emplace("TrainingJobSummaries", std::move(summaries));
   return out;
-}
-
-Outcome stop_training_job(const Call& call) {
-  const std::string name = find_string(call.input, "TrainingJobName").value_or("");
-  const Result<void> stopped = call.parts.jobs.stop(name);
-  if (stopped) return json::object{};
-  if (stopped.error().code == Code::kNotFound) return job_not_found(name);
-  return from_error(stopped.error());
 }
 
 }  // namespace atelier::api

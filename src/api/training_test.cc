@@ -254,7 +254,7 @@ TEST_F(TrainingTest, WhichLimitsHoldIsSaidWhenTheProgramStarts) {
 }
 
 TEST_F(TrainingTest, WhatTheSdkAlwaysSendsGetsNoNote) {
-  EXPECT_THAT(training_request_notes(training_request()), ElementsAre());
+  EXPECT_THAT(jobs::request_notes(training_request()), ElementsAre());
 }
 
 TEST_F(TrainingTest, MembersWithoutAnEffectAreNoted) {
@@ -263,7 +263,7 @@ TEST_F(TrainingTest, MembersWithoutAnEffectAreNoted) {
   request["InfraCheckConfig"] = {{"EnableInfraCheck", false}};
   request["ExperimentConfig"] = {{"ExperimentName", "x"}};
   EXPECT_THAT(
-      training_request_notes(request),
+      jobs::request_notes(request),
       ElementsAre("RemoteDebugConfig has no effect: this version of Atelier does not act on it",
                   "ExperimentConfig has no effect: there is no experiment tracker"));
 }
@@ -272,7 +272,7 @@ TEST_F(TrainingTest, AMemberOfTomorrowsModelIsNotedToo) {
   json::object request = training_request();
   request["ResourceConfig"].as_object()["Hypothetical"] = 7;
   channel(request)["ShuffleConfig"] = {{"Seed", 3}};
-  EXPECT_THAT(training_request_notes(request),
+  EXPECT_THAT(jobs::request_notes(request),
               ElementsAre("ResourceConfig.Hypothetical has no effect: this version of Atelier does "
                           "not act on it",
                           "InputDataConfig.ShuffleConfig has no effect: copied files have no "

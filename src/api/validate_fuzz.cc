@@ -1,10 +1,9 @@
 // Bytes -> JSON -> each served operation's validation -> the checks beyond the model. What was
 // found valid must stay valid once it is cut to the model, and must survive its own text.
 #include "api/validate.h"
+#include "jobs/request_rules.h"
 
 #include <cstdint>
-
-#include "api/training.h"
 
 using namespace atelier;       // NOLINT: a fuzz target is all one function
 using namespace atelier::api;  // NOLINT
@@ -17,8 +16,8 @@ void check(const json::value& input, const Operation& operation) {
   ATELIER_CHECK(!validate(known, *operation.input), "project() made a valid request invalid");
   ATELIER_CHECK(parse_json(json::serialize(known), 40).has_value(), "text that is not JSON");
   if (operation.name == "CreateTrainingJob") {
-    static_cast<void>(check_training_request(known));
-    static_cast<void>(training_request_notes(known));
+    static_cast<void>(jobs::check_request(known));
+    static_cast<void>(jobs::request_notes(known));
   }
 }
 

@@ -4,15 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/json.h"
+#include "jobs/request_rules.h"
 
 namespace atelier::jobs {
 namespace {
 
 Error invalid(std::string message) { return Error{Code::kInvalidArgument, std::move(message)}; }
-Error not_served(std::string message) { return Error{Code::kUnimplemented, std::move(message)}; }
 
 const json::value& member(const json::value& value, std::string_view name) {
   static const json::value kAbsent;
@@ -63,47 +62,22 @@ bool good_name(std::string_view name) {
          std::ranges::all_of(name, [&](char c) { return alphanumeric(c) || c == '-'; });
 }
 
-Result<void> check_s3_uri(std::string_view uri, std::string_view path) {
-  constexpr std::string_view kScheme = "s3://";
-  if (uri.starts_with(kScheme) && uri.size() > kScheme.size() && uri[kScheme.size()] != '/') {
-    return {};
-  }
-  return invalid(fmt::format("{} is '{}': it must be of the form s3://bucket/prefix", path, uri));
-}
-
 Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_view job_mode,
                                         std::vector<std::string>& warnings) {
   agent::ChannelSpec spec;
   spec.name = TRY(required(channel, "ChannelName", "InputDataConfig[].ChannelName"));
-  const std::string where = fmt::format("channel '{}'", spec.name);
-  const json::value& source = member(channel, "DataSource");
-  if (find_object(source, "FileSystemDataSource") != nullptr) {
-    return not_served(
-        fmt::format("{}: FileSystemDataSource is not served yet: give an "
-                    "S3DataSource",
-                    where));
-  }
-  const json::value& s3 = member(source, "S3DataSource");
-  const std::string uri_path = where + ": DataSource.S3DataSource.S3Uri";
-  spec.s3_uri = TRY(required(s3, "S3Uri", uri_path));
-  TRY(check_s3_uri(spec.s3_uri, uri_path));
+  const json::value& s3 = member(member(channel, "DataSource"), "S3DataSource");
+  spec.s3_uri = text(s3, "S3Uri");
   spec.s3_data_type = text(s3, "S3DataType", "S3Prefix");
-  if (spec.s3_data_type != "S3Prefix") {
-    return not_served(
-        fmt::format("{}: S3DataType {} is not served yet: use S3Prefix", where, spec.s3_data_type));
-  }
   spec.distribution = text(s3, "S3DataDistributionType", "FullyReplicated");
   spec.content_type = text(channel, "ContentType");
   spec.record_wrapper = text(channel, "RecordWrapperType", "None");
   spec.compression = text(channel, "CompressionType", "None");
-  const std::string mode = text(channel, "InputMode", std::string{job_mode});
-  if (mode == "FastFile") {
+  if (text(channel, "InputMode", std::string{job_mode}) == "FastFile") {
     warnings.push_back(
-        fmt::format("{}: FastFile is not served yet; the objects are copied before "
-                    "the start, to the same paths.",
-                    where));
-  } else if (mode != "File") {
-    return not_served(fmt::format("{}: input mode {} is not served yet: use File", where, mode));
+        fmt::format("channel '{}': FastFile is not served yet; the objects are copied before the "
+                    "start, to the same paths.",
+                    spec.name));
   }
   return spec;
 }
@@ -111,14 +85,9 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
 Result<void> plan_channels(const json::value& request, Plan& plan) {
   const std::string mode =
       text(member(request, "AlgorithmSpecification"), "TrainingInputMode", "File");
-  std::set<std::string> names;
   if (const json::array* channels = find_array(request, "InputDataConfig")) {
     for (const json::value& channel : *channels) {
-      agent::ChannelSpec spec = TRY(plan_channel(channel, mode, plan.warnings));
-      if (!names.insert(spec.name).second) {
-        return invalid(fmt::format("InputDataConfig has channel '{}' twice", spec.name));
-      }
-      plan.spec.channels.push_back(std::move(spec));
+      plan.spec.channels.push_back(TRY(plan_channel(channel, mode, plan.warnings)));
     }
   }
   return {};
@@ -149,9 +118,6 @@ std::vector<agent::MetricDefinition> image_classification_metrics(
 
 Result<void> plan_algorithm(const json::value& request, const PlanContext& context, Plan& plan) {
   const json::value& algorithm = member(request, "AlgorithmSpecification");
-  if (!text(algorithm, "AlgorithmName").empty()) {
-    return not_served("AlgorithmSpecification.AlgorithmName is not served: give TrainingImage");
-  }
   const std::string image =
       TRY(required(algorithm, "TrainingImage", "AlgorithmSpecification.TrainingImage"));
   plan.spec.runtime = TRY(compute::find_runtime(context.runtimes, image));
@@ -179,18 +145,6 @@ Result<void> plan_algorithm(const json::value& request, const PlanContext& conte
 
 Result<void> plan_resources(const json::value& request, const PlanContext& context, Plan& plan) {
   const json::value& resources = member(request, "ResourceConfig");
-  if (const json::array* groups = find_array(resources, "InstanceGroups");
-      groups && !groups->empty()) {
-    return not_served(
-        "ResourceConfig.InstanceGroups is not served yet: give InstanceType, and "
-        "InstanceCount 1");
-  }
-  if (const std::int64_t count = find_int(resources, "InstanceCount").value_or(1); count != 1) {
-    return not_served(
-        fmt::format("ResourceConfig.InstanceCount {} is not served yet: a job runs "
-                    "on one instance",
-                    count));
-  }
   const std::string name = TRY(required(resources, "InstanceType", "ResourceConfig.InstanceType"));
   const auto type = compute::find_instance_type(context.instances, name);
   if (!type) {
@@ -211,32 +165,18 @@ Result<void> plan_resources(const json::value& request, const PlanContext& conte
   return {};
 }
 
-Result<void> plan_stopping(const json::value& request, Plan& plan) {
+void plan_stopping(const json::value& request, Plan& plan) {
   const json::value& stopping = member(request, "StoppingCondition");
-  const std::int64_t run = find_int(stopping, "MaxRuntimeInSeconds").value_or(86400);
-  plan.spec.max_runtime = std::chrono::seconds{run};
-  const auto wait = find_int(stopping, "MaxWaitTimeInSeconds");
-  const bool spot = find_bool(request, "EnableManagedSpotTraining").value_or(false);
-  if (wait && !spot) {
-    return invalid(
-        "Invalid MaxWaitTimeInSeconds. It is only supported when "
-        "EnableManagedSpotTraining is set to true");
-  }
-  if (wait && *wait < run) {
-    return invalid(
-        fmt::format("Invalid MaxWaitTimeInSeconds {}. It must be at least "
-                    "MaxRuntimeInSeconds, which is {}",
-                    *wait, run));
-  }
-  if (spot)
+  plan.spec.max_runtime =
+      std::chrono::seconds{find_int(stopping, "MaxRuntimeInSeconds").value_or(86400)};
+  if (find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
     plan.warnings.emplace_back("Managed spot training: the job runs on demand, on this host.");
-  return {};
+  }
 }
 
 Result<void> plan_output(const json::value& request, Plan& plan) {
   const json::value& output = member(request, "OutputDataConfig");
   std::string uri = TRY(required(output, "S3OutputPath", "OutputDataConfig.S3OutputPath"));
-  TRY(check_s3_uri(uri, "OutputDataConfig.S3OutputPath"));
   plan.spec.output_s3_uri = uri;
   plan.spec.compress_output = text(output, "CompressionType", "GZIP") != "NONE";
   while (uri.ends_with('/')) uri.pop_back();
@@ -249,10 +189,6 @@ Result<void> plan_output(const json::value& request, Plan& plan) {
 }
 
 void warn_about_the_rest(const json::value& request, std::vector<std::string>& warnings) {
-  if (const json::object* checkpoint = find_object(request, "CheckpointConfig")) {
-    warnings.push_back(fmt::format("CheckpointConfig: nothing is copied from or to {} yet.",
-                                   text(*checkpoint, "S3Uri", "S3Uri")));
-  }
   if (find_object(request, "RetryStrategy") != nullptr) {
     warnings.emplace_back("RetryStrategy: a failed job is not started again yet.");
   }
@@ -277,6 +213,7 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
                     "with a letter or digit at both ends",
                     spec.job_name));
   }
+  TRY(check_request(request));
   spec.job_arn = fmt::format("arn:aws:sagemaker:{}:{}:training-job/{}", context.region,
                              context.account, spec.job_name);
   spec.region = context.region;
@@ -285,7 +222,7 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   TRY(plan_channels(request, plan));
   TRY(plan_algorithm(request, context, plan));
   TRY(plan_resources(request, context, plan));
-  TRY(plan_stopping(request, plan));
+  plan_stopping(request, plan);
   TRY(plan_output(request, plan));
   spec.hyperparameters = TRY(text_map(request, "HyperParameters"));
   spec.environment = TRY(text_map(request, "Environment"));

@@ -1,5 +1,6 @@
 // From the body of CreateTrainingJob to what an agent is told: a pure function of the request and
-// of what this machine offers. What cannot be done is refused by name, never silently left out.
+// of what this machine offers. What cannot be done is refused by name, never silently left out
+// (request_rules.h has what needs no machine to say).
 #pragma once
 
 #include <string>

@@ -11,6 +11,7 @@
 #include "api/front_door.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "jobs/request_rules.h"
 
 namespace atelier::api::internal {
 
@@ -39,8 +40,10 @@ class FakeJobs : public jobs::Service {
   Result<std::string> create(const std::string& request_json,
                              const std::string& invocation_id) override {
     if (create_error) return *create_error;
+    const json::value request = TRY(parse_json(request_json));
+    TRY(jobs::check_request(request));
     jobs::TrainingJob job;
-    job.name = find_string(TRY(parse_json(request_json)), "TrainingJobName").value_or("");
+    job.name = find_string(request, "TrainingJobName").value_or("");
     job.arn = "arn:aws:sagemaker:us-west-2:000000000000:training-job/" + job.name;
     job.request_json = request_json;
     job.invocation_id = invocation_id;

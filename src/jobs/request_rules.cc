@@ -1,17 +1,20 @@
-// CreateTrainingJob: what the service model cannot say about a request.
+// What the service model cannot say about a CreateTrainingJob request.
 //
 // A member that cannot be honoured is refused by name when it would change what the job computes or
 // leaves behind; one that would not is kept, shown by DescribeTrainingJob, and noted in the job's
 // first status message. Nothing is dropped in silence.
+#include "jobs/request_rules.h"
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <span>
 
-#include "api/training.h"
+#include "base/json.h"
 
-namespace atelier::api {
+namespace atelier::jobs {
 namespace {
 
 constexpr std::int64_t kDefaultMaxRuntime = 86400;
@@ -342,7 +345,7 @@ void add_notes(const json::value& object, const std::string& path,
 
 }  // namespace
 
-std::optional<ApiError> check_training_request(const json::value& request) {
+Result<void> check_request(const json::value& request) {
   Findings found;
   check_algorithm(request, found);
   check_channels(request, found);
@@ -352,37 +355,20 @@ std::optional<ApiError> check_training_request(const json::value& request) {
   check_tags(request, found);
   check_rules(request, "DebugRuleConfigurations", found);
   check_rules(request, "ProfilerRuleConfigurations", found);
-  if (!found.wrong.empty())
-    return validation_error(fmt::format("{}", fmt::join(found.wrong, "; ")));
-  if (!found.unserved.empty()) {
-    return validation_error(
-        fmt::format("This version of Atelier can not honour: {}", fmt::join(found.unserved, "; ")));
+  if (!found.wrong.empty()) {
+    return Error{Code::kInvalidArgument, fmt::format("{}", fmt::join(found.wrong, "; "))};
   }
-  return std::nullopt;
+  if (!found.unserved.empty()) {
+    return Error{Code::kUnimplemented, fmt::format("This version of Atelier can not honour: {}",
+                                                   fmt::join(found.unserved, "; "))};
+  }
+  return {};
 }
 
-std::vector<std::string> training_request_notes(const json::value& request) {
+std::vector<std::string> request_notes(const json::value& request) {
   std::vector<std::string> notes;
   add_notes(request, "", notes);
   return notes;
 }
 
-Outcome create_training_job(const Call& call) {
-  if (auto error = check_training_request(call.input)) return *error;
-  const std::string name = text(call.input, "TrainingJobName");
-  const Result<std::string> arn =
-      call.parts.jobs.create(json::serialize(call.input), std::string(call.invocation_id));
-  if (arn) return json::object{{"TrainingJobArn", *arn}};
-  if (arn.error().code == Code::kAlreadyExists) {
-    return ApiError{400, "ResourceInUse",
-                    fmt::format("Training job names must be unique within an AWS account and "
-                                "region, and a training job with this name already exists "
-                                "(arn:aws:sagemaker:{}:{}:training-job/{})",
-                                call.parts.region, call.parts.account, name)};
-  }
-  // What jobs/ cannot do is said of this request, so it is not the operation that is missing.
-  if (arn.error().code == Code::kUnimplemented) return validation_error(arn.error().message);
-  return from_error(arn.error());
-}
-
-}  // namespace atelier::api
+}  // namespace atelier::jobs
