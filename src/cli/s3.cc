@@ -145,8 +145,8 @@ Result<void> download(ObjectStore& store, const Location& from, const fs::path& 
   } else {
     const objects::ObjectInfo info = TRY(store.head(from.bucket, from.key));
     const std::string name = from.key.substr(from.key.rfind('/') + 1);
-    const bool into_folder = fs::is_directory(to, failure);
-    items.push_back({from.key, info.size, info.etag, into_folder ? TRY(safe_path(to, name)) : to});
+    const fs::path path = fs::is_directory(to, failure) ? TRY(safe_path(to, name)) : to;
+    items.push_back({from.key, info.size, info.etag, path});
   }
   for (const objects::Download& item : items) {
     if (item.path.has_parent_path()) TRY(make_folders(item.path.parent_path()));

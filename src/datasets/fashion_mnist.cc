@@ -46,7 +46,9 @@ Result<Pictures> read_pictures(const fs::path& folder, const std::string& prefix
   const std::string label_bytes = TRY(read_source(folder, prefix + "-labels-idx1-ubyte"));
   hasher.update(image_bytes);
   hasher.update(label_bytes);
-  Pictures pictures{TRY(parse_idx(image_bytes)), TRY(parse_idx(label_bytes))};
+  Idx images = TRY(parse_idx(image_bytes));
+  Idx labels = TRY(parse_idx(label_bytes));
+  Pictures pictures{std::move(images), std::move(labels)};
   const auto& shape = pictures.images.shape;
   if (shape.size() != 3 || pictures.labels.shape.size() != 1 ||
       shape[0] != pictures.labels.shape[0] || shape[1] == 0 || shape[2] == 0 || shape[1] > 1024 ||
