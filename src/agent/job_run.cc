@@ -146,7 +146,8 @@ class JobRun {
     input.framework_version = spec_.runtime.framework_version;
     input.region = spec_.region;
     input.num_cpus = job_cpus(spec_);
-    input.network_isolation = spec_.network_isolation;
+    input.has_mpirun = spec_.runtime.has_mpi;
+    input.pip_advice = job_pip_setup(spec_).advice;
     const Result<ScriptJob> job = read_script_job(input);
     if (!job) return job.error().within("ClientError");
     for (const std::string& words : job->warnings) TRY(journal_.append_soon("warning", words));
@@ -156,7 +157,10 @@ class JobRun {
     const CodeFolder code = look_at_code(tree_.folder() / "code", job->entry_point);
     const Result<ScriptPlan> plan = plan_script(*job, code);
     if (!plan) return plan.error().within("ClientError");
-    if (plan->make_executable) TRY(tree_.make_executable("code/" + job->entry_point));
+    if (plan->make_executable) {
+      const Result<void> made = tree_.make_executable("code/" + job->entry_point);
+      if (!made) return made.error().within("ClientError: the entry point of the job");
+    }
     for (const ScriptStep& step : plan->steps) {
       Outcome outcome = TRY(run_step(*job, step));
       if (outcome.kind != "completed" || &step == &plan->steps.back()) return outcome;
@@ -167,6 +171,7 @@ class JobRun {
   Result<Outcome> run_step(const ScriptJob& job, const ScriptStep& step) {
     compute::SandboxSpec sandbox = sandbox_spec(spec_, folder_);
     sandbox.argv = step.argv;
+    sandbox.files.insert(step.files.begin(), step.files.end());
     for (const auto* variables : {&job.environment, &step.environment}) {
       for (const auto& [name, value] : *variables) sandbox.environment[name] = value;
     }

@@ -162,7 +162,8 @@ std::string resource_config_json(const AgentSpec& spec) {
       {"instance_groups", json::array{json::object{{"instance_group_name", "homogeneousCluster"},
                                                    {"instance_type", spec.instance_type},
                                                    {"hosts", hosts}}}},
-      {"network_interface_name", spec.network_isolation ? "lo" : "eth0"},
+      // The addresses of the hosts are loopback's.
+      {"network_interface_name", "lo"},
       {"topology", nullptr}});
 }
 
@@ -195,6 +196,9 @@ Result<void> prepare_ml_tree(MlTree& tree, const AgentSpec& spec) {
                                    {"resourceconfig", resource_config_json(spec)},
                                    {"metric-definition-regex", json::serialize(metrics)}}) {
     TRY(tree.write_file(fmt::format("input/config/{}.json", name), text));
+  }
+  for (const auto& [name, text] : spec.config_files) {
+    TRY(tree.write_file("input/config/" + name, text));
   }
   return {};
 }

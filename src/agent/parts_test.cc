@@ -150,7 +150,7 @@ TEST_F(TreeTest, ConfigurationIsWhatTheContractSays) {
             R"("current_group_name":"homogeneousCluster","hosts":["algo-1"],)"
             R"("instance_groups":[{"instance_group_name":"homogeneousCluster",)"
             R"("instance_type":"ml.g5.xlarge","hosts":["algo-1"]}],)"
-            R"("network_interface_name":"eth0","topology":null})");
+            R"("network_interface_name":"lo","topology":null})");
   EXPECT_EQ(config("metric-definition-regex.json"), R"re([{"Name":"loss","Regex":"l=(.)"}])re");
   EXPECT_TRUE(fs::is_directory(path_ / "output/data"));
 }

@@ -31,7 +31,7 @@ json::object answer(const json::value& request) {
   input.region = find_string(request, "region").value_or("");
   input.num_cpus = static_cast<int>(find_int(request, "num_cpus").value_or(1));
   input.num_gpus = static_cast<int>(find_int(request, "num_gpus").value_or(0));
-  input.network_isolation = find_bool(request, "network_isolation").value_or(false);
+  input.has_mpirun = find_bool(request, "has_mpirun").value_or(false);
   const Result<agent::ScriptJob> job = agent::read_script_job(input);
   if (!job) return {{"error", job.error().message}};
   const std::string code = find_string(request, "code_folder").value_or("");
@@ -48,6 +48,7 @@ json::object answer(const json::value& request) {
     const agent::StepExit exit{.code = static_cast<int>(find_int(request, "exit_code").value_or(1)),
                                .signal = static_cast<int>(find_int(request, "signal").value_or(0))};
     steps.push_back(json::object{{"argv", json::value_from(step.argv)},
+                                 {"environment", json::value_from(step.environment)},
                                  {"failure", agent::failure_text(*job, step, exit, collector)}});
   }
   return {{"environment", json::value_from(job->environment)},

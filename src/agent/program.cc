@@ -29,6 +29,13 @@ int job_cpus(const AgentSpec& spec) {
   return std::clamp(static_cast<int>(std::ceil(spec.vcpus)), 1, host);
 }
 
+compute::PipSetup job_pip_setup(const AgentSpec& spec) {
+  const bool script = spec.runtime.kind == compute::RuntimeKind::kScript;
+  const std::string python =
+      script && !spec.runtime.program.empty() ? spec.runtime.program.front() : "/usr/bin/python3";
+  return compute::pip_setup(spec.packages, python, "/opt/ml", spec.network_isolation);
+}
+
 std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
   std::map<std::string, std::string> environment{
       {"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -59,7 +66,8 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
     }
     if (!spec.s3.ca_file.empty()) environment["AWS_CA_BUNDLE"] = kCaInside;
   }
-  // The operator's folder of pretrained weights, which the server mounts for the built-in algorithm.
+  // The operator's folder of pretrained weights, which the server mounts for the built-in
+  // algorithm.
   const char* weights = std::getenv("ATELIER_WEIGHTS_DIR");
   if (spec.runtime.kind == compute::RuntimeKind::kBuiltIn && weights != nullptr) {
     environment["ATELIER_WEIGHTS_DIR"] = weights;
@@ -70,6 +78,9 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
       environment["PATH"] = program.parent_path().string() + ":" + environment["PATH"];
     }
   }
+  const compute::PipSetup pip = job_pip_setup(spec);
+  environment["PATH"] += ":" + pip.bin_folder;
+  environment.insert(pip.environment.begin(), pip.environment.end());
   for (const auto& [name, value] : spec.environment) environment[name] = value;
   return environment;
 }
@@ -94,6 +105,9 @@ compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::
   if (!spec.s3.ca_file.empty() && !spec.network_isolation) {
     sandbox.mounts.push_back({spec.s3.ca_file, kCaInside, false});
   }
+  compute::PipSetup pip = job_pip_setup(spec);
+  sandbox.mounts.insert(sandbox.mounts.end(), pip.mounts.begin(), pip.mounts.end());
+  sandbox.files.emplace("/etc/pip.conf", std::move(pip.configuration));
   sandbox.network_isolation = spec.network_isolation;
   sandbox.vcpus = spec.vcpus;
   sandbox.memory_gib = spec.memory_gib;

@@ -20,6 +20,9 @@ compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::
 // The command line of a program that is not a script of script mode.
 std::vector<std::string> program_argv(const AgentSpec& spec);
 
+// The source of packages as pip of the job sees it.
+compute::PipSetup job_pip_setup(const AgentSpec& spec);
+
 // CPUs that the job may use: the count that its programs are told.
 int job_cpus(const AgentSpec& spec);
 

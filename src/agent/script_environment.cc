@@ -9,8 +9,6 @@
 namespace atelier::agent::internal {
 namespace {
 
-constexpr std::string_view kMasterPort = "7777";
-
 // mapping.to_cmd_args()
 std::vector<std::string> command_arguments(const PythonDict& hyperparameters) {
   std::map<std::string, const PythonValue*> sorted;
@@ -205,7 +203,7 @@ void add_framework_variables(const ScriptInput& input, const Split& split, const
       path == input.environment.end() || path->second.empty() ? code : code + ":" + path->second;
   if (!input.framework_module.starts_with("sagemaker_pytorch_container")) return;
   environment["MASTER_ADDR"] = cluster.master;
-  environment["MASTER_PORT"] = kMasterPort;
+  environment["MASTER_PORT"] = std::to_string(input.master_port);
   environment["NCCL_SOCKET_IFNAME"] = python_str(cluster.network_interface);
   environment["NCCL_IB_DISABLE"] = "1";
   environment["NCCL_DEBUG"] = "WARN";

@@ -111,17 +111,29 @@ std::string extra_info(const ScriptJob& job, const ScriptStep& step, const StepE
   if (exit.out_of_memory || exit.code == 137) {
     return "OutOfMemory: Process killed by SIGKILL (signal 9)";
   }
-  if (job.network_isolation && step.kind != ScriptStep::Kind::kRun) {
-    return "EnableNetworkIsolation is on, so pip cannot reach a package index: put the packages "
-           "into source_dir as wheels (requirements.txt with --find-links .), or switch the "
-           "isolation off";
-  }
+  if (step.kind != ScriptStep::Kind::kRun) return job.pip_advice;
   return {};
 }
 
 }  // namespace
 
+namespace {
+
+// Without the rank in front: "[1,0]<stderr>:" of mpirun, "[1,mpirank:0,algo-1]<stderr>:" as the
+// toolkit shows it.
+std::string_view without_rank(std::string_view line) {
+  if (!line.starts_with('[')) return line;
+  for (const std::string_view end : {"]<stdout>", "]<stderr>"}) {
+    const std::size_t at = line.find(end);
+    if (at != std::string_view::npos && at < 64) return line.substr(at + end.size());
+  }
+  return line;
+}
+
+}  // namespace
+
 void FailureCollector::line(std::string_view line) {
+  line = without_rank(line);
   if (!started_) started_ = holds_any(line, kErrorNames);
   if (!started_ || kept_.size() >= kMaxKept) return;
   // The toolkit joins its pieces by a blank; it stays in front of every line but the first.

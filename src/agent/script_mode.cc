@@ -11,7 +11,6 @@ namespace atelier::agent {
 namespace {
 
 using internal::Cluster;
-using internal::contains;
 using internal::get;
 using internal::invalid;
 using internal::Split;
@@ -77,36 +76,6 @@ Result<ScriptSource> read_source(const std::string& location, const std::string&
       location, base));
 }
 
-// Which launcher the framework's module would take; 0 for the plain process.
-Result<int> read_torchrun(const ScriptInput& input, const Split& split, const Cluster& cluster) {
-  if (!contains(cluster.distribution_groups, cluster.current_group)) return 0;
-  const auto enabled = [&](std::string_view name) {
-    return get(split.framework, name, false).truthy();
-  };
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kRefused = {{
-      {"sagemaker_mpi_enabled", "mpi"},
-      {"sagemaker_pytorch_ddp_enabled", "pytorchddp"},
-      {"sagemaker_distributed_dataparallel_enabled", "smdistributed.dataparallel"},
-      {"sagemaker_pytorch_xla_multi_worker_enabled", "pytorchxla"},
-  }};
-  for (const auto& [name, distribution] : kRefused) {
-    if (enabled(name)) {
-      return Error{Code::kUnimplemented,
-                   fmt::format("distribution '{}' (hyperparameter {}) is not served; leave "
-                               "`distribution` out, or use {{'torch_distributed': {{'enabled': "
-                               "True}}}}",
-                               distribution, name)};
-    }
-  }
-  return enabled("sagemaker_torch_distributed_enabled") ? std::max(1, input.num_gpus) : 0;
-}
-
-// The toolkit runs pip as root in a container that dies with the job. Here pip writes to a folder
-// of the job's own, which Python searches before the machine's packages.
-void add_python_user_folder(const ScriptInput& input, ScriptJob& job) {
-  job.environment.try_emplace("PYTHONUSERBASE", input.base_folder + "/.python");
-}
-
 }  // namespace
 
 Result<ScriptJob> read_script_job(const ScriptInput& input) {
@@ -115,16 +84,15 @@ Result<ScriptJob> read_script_job(const ScriptInput& input) {
 
   ScriptJob job;
   job.python = input.python;
-  job.network_isolation = input.network_isolation;
+  job.master_port = input.master_port;
+  job.pip_advice = input.pip_advice;
   job.entry_point = TRY(read_entry_point(input, split.toolkit));
   internal::ScriptVariables variables =
       TRY(internal::script_variables(input, split, cluster, job.entry_point));
   job.source = TRY(read_source(variables.module_dir, input.base_folder));
-  job.torchrun_processes = TRY(read_torchrun(input, split, cluster));
+  job.launcher = TRY(internal::read_launcher(input, split, cluster));
   job.environment = std::move(variables.environment);
-  if (job.torchrun_processes > 0) job.environment["NCCL_PROTO"] = "simple";
   job.arguments = std::move(variables.arguments);
-  add_python_user_folder(input, job);
   if (get(split.toolkit, "sagemaker_s3_output", {}).truthy()) {
     job.warnings.emplace_back(
         "sagemaker_s3_output is set, but /opt/ml/output/intermediate is not synced while the job "

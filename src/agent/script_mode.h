@@ -12,8 +12,11 @@
 //     if (not exit 0) write failure_text(...) to /opt/ml/output/failure unless a file is there
 //   }
 //
-// Not taken over: distributions over several hosts (MPI, SMDDP, XLA) are refused by name, and
-// intermediate output is not synced while the job runs (a warning says so).
+// Not taken over: SMDDP and XLA, which need Amazon's libraries, are refused by name, and
+// intermediate output is not synced while the job runs (a warning says so). MPI over several hosts
+// needs daemons that a sandbox does not have: there, and where mpirun is not installed, ranks.py
+// starts the processes with the variables by which PyTorch, Horovod-free scripts and others know
+// their rank.
 #pragma once
 
 #include <filesystem>
@@ -39,7 +42,9 @@ struct ScriptInput {
   std::string region;             // where the hyperparameters name none
   int num_cpus = 1;
   int num_gpus = 0;
-  bool network_isolation = false;
+  int master_port = 7777;   // another one where jobs that share a network would meet
+  bool has_mpirun = false;  // both of Open MPI and of mpi4py, for the Python above
+  std::string pip_advice;   // said when an install fails: where packages could come from
 };
 
 struct ScriptSource {
@@ -52,6 +57,26 @@ struct ScriptSource {
   std::string location;  // the s3:// address, or the path inside the sandbox
 };
 
+// Who starts the processes of the script on this host.
+struct Launcher {
+  enum class Kind {
+    kProcess,   // the script itself, once
+    kTorchrun,  // PyTorch's own
+    kMpirun,    // Open MPI's
+    kRanks,     // ranks.py (ranks_file())
+  };
+  Kind kind = Kind::kProcess;
+  int processes = 1;               // on this host
+  std::vector<std::string> hosts;  // of the distribution, in the order of their ranks
+  int host_rank = 0;               // of this host among them
+  int total = 0;                   // processes of all hosts
+  std::string current_host, master, network_interface;
+  bool torch_variables = false;                    // RANK and LOCAL_RANK besides those of Open MPI
+  std::string nccl_debug = "INFO";                 // of mpirun's custom options
+  std::vector<std::string> options;                // the others of them
+  std::map<std::string, std::string> environment;  // what the options export (-x NAME=VALUE)
+};
+
 struct ScriptJob {
   ScriptSource source;
   std::string entry_point;                         // "train.py", relative to the code folder
@@ -59,8 +84,9 @@ struct ScriptJob {
   std::map<std::string, std::string> environment;  // everything that the script sees
   std::vector<std::string> warnings;               // for people
   std::string python;
-  int torchrun_processes = 0;  // above 0: started by torchrun
-  bool network_isolation = false;
+  Launcher launcher;
+  int master_port = 7777;
+  std::string pip_advice;
 };
 
 // kInvalidArgument names the hyperparameter, the value and what would be right.
@@ -72,13 +98,15 @@ struct CodeFolder {
   bool has_requirements = false;
   bool has_entry_point = false;
 };
-CodeFolder look_at_code(const std::filesystem::path& folder, std::string_view entry_point);
+// Links are followed within the folder alone: where they lead outside, nothing is there.
+CodeFolder look_at_code(const std::filesystem::path& folder, const std::string& entry_point);
 
 struct ScriptStep {
   enum class Kind { kInstallPackage, kInstallRequirements, kRun };
   Kind kind = Kind::kRun;
   std::vector<std::string> argv;
   std::map<std::string, std::string> environment;  // on top of the job's
+  std::map<std::string, std::string> files;        // by their path in the sandbox, read-only
   std::string announcement;                        // a line for the job's log; empty: none
 };
 

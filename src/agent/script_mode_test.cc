@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
+
 namespace atelier::agent {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 ScriptInput article_job() {
   ScriptInput input;
@@ -107,21 +110,17 @@ TEST(ScriptMode, PackagesRequirementsAndCommandsStartAsTheToolkitStartsThem) {
               ElementsAre("/bin/sh", "-c", "./run.sh --flag True --lr 0.1 --opt 'it'\"'\"'s'"));
 }
 
-TEST(ScriptMode, NetworkIsolationIsSaidBeforeAndAfterPip) {
+TEST(ScriptMode, AnInstallThatFailsSaysWherePackagesCouldComeFrom) {
   ScriptInput input = article_job();
-  input.network_isolation = true;
-  input.hyperparameters["sagemaker_submit_directory"] =
-      "\"/opt/ml/input/data/code/sourcedir.tar.gz\"";
+  input.pip_advice = "put the packages into source_dir as wheels";
   const ScriptJob job = must_read(input);
-  EXPECT_EQ(job.source.kind, ScriptSource::Kind::kChannel);
   Result<ScriptPlan> plan =
       plan_script(job, CodeFolder{.has_requirements = true, .has_entry_point = true});
   ASSERT_TRUE(plan);
-  const ScriptStep& pip = plan->steps.at(0);
-  EXPECT_EQ(pip.environment.at("PIP_NO_INDEX"), "1");
-  EXPECT_THAT(pip.announcement, HasSubstr("EnableNetworkIsolation"));
-  EXPECT_THAT(failure_text(job, pip, StepExit{.code = 1}, FailureCollector()),
-              HasSubstr("put the packages into source_dir as wheels"));
+  EXPECT_THAT(failure_text(job, plan->steps.at(0), StepExit{.code = 1}, FailureCollector()),
+              HasSubstr("ExtraInfo \"put the packages into source_dir as wheels\""));
+  EXPECT_THAT(failure_text(job, plan->steps.at(1), StepExit{.code = 1}, FailureCollector()),
+              Not(HasSubstr("ExtraInfo")));
 }
 
 TEST(ScriptMode, WhatCannotBeServedIsRefusedByName) {
@@ -139,7 +138,8 @@ TEST(ScriptMode, WhatCannotBeServedIsRefusedByName) {
   EXPECT_THAT(refusal("sagemaker_program", "\"-c\""), HasSubstr("leading '-'"));
   EXPECT_THAT(refusal("sagemaker_program", "\"a b.py\""), HasSubstr("characters other than"));
   EXPECT_THAT(refusal("sagemaker_program", "\"\""), HasSubstr("is empty"));
-  EXPECT_THAT(refusal("sagemaker_mpi_enabled", "true"), HasSubstr("distribution 'mpi'"));
+  EXPECT_THAT(refusal("sagemaker_distributed_dataparallel_enabled", "true"),
+              HasSubstr("distribution 'smdistributed.dataparallel'"));
   EXPECT_THAT(refusal("a=b", "1"), HasSubstr("'='"));
   EXPECT_THAT(refusal("a", "\"x\\u0000\""), HasSubstr("zero character"));
   EXPECT_THAT(refusal("a", "\"\\ud800\""), HasSubstr("unpaired surrogate"));
@@ -162,6 +162,85 @@ TEST(ScriptMode, TorchDistributedRunsUnderTorchrun) {
                           "--flag", "True", "--lr", "0.1", "--opt", "adam"));
 }
 
+ScriptStep distributed(const std::map<std::string, std::string>& hyperparameters, bool mpirun,
+                       const std::string& host = "algo-1", bool second_host = false) {
+  ScriptInput input = article_job();
+  for (const auto& [name, value] : hyperparameters) input.hyperparameters[name] = value;
+  input.has_mpirun = mpirun;
+  input.master_port = 7801;
+  if (second_host) {
+    input.resource_config_json = R"({"current_host":")" + host +
+                                 R"(","hosts":["algo-1","algo-2"],"network_interface_name":"lo"})";
+  }
+  const ScriptJob job = must_read(input);
+  Result<ScriptPlan> plan = plan_script(job, CodeFolder{.has_entry_point = true});
+  EXPECT_TRUE(plan) << plan.error().message;
+  return plan ? plan->steps.back() : ScriptStep{};
+}
+
+TEST(ScriptMode, TorchrunOfTwoHostsMeetsAtTheFirst) {
+  const ScriptStep step =
+      distributed({{"sagemaker_torch_distributed_enabled", "true"}}, false, "algo-2", true);
+  const std::vector<std::string> start(step.argv.begin(), step.argv.begin() + 12);
+  EXPECT_THAT(start,
+              ElementsAre("torchrun", "--nnodes", "2", "--nproc_per_node", "1", "--master_addr",
+                          "algo-1", "--master_port", "7801", "--node_rank", "1", "train.py"));
+  EXPECT_EQ(step.environment.at("NCCL_SOCKET_IFNAME"), "lo");
+}
+
+TEST(ScriptMode, MpiWithoutMpirunStartsTheRanksOfItsHost) {
+  const ScriptStep step =
+      distributed({{"sagemaker_mpi_enabled", "true"},
+                   {"sagemaker_mpi_num_of_processes_per_host", "3"},
+                   {"sagemaker_mpi_custom_mpi_options", "\"--NCCL_DEBUG WARN -x A=b=c -verbose\""}},
+                  false, "algo-2", true);
+  const std::vector<std::string> start(step.argv.begin(), step.argv.begin() + 14);
+  EXPECT_THAT(start, ElementsAre("/usr/bin/python3", "/opt/atelier/ranks.py", "--host", "algo-2",
+                                 "--processes", "3", "--first", "3", "--total", "6", "--",
+                                 "/usr/bin/python3", "--", "train.py"));
+  EXPECT_THAT(step.files.at("/opt/atelier/ranks.py"), HasSubstr("OMPI_COMM_WORLD_RANK"));
+  EXPECT_EQ(step.environment.at("NCCL_DEBUG"), "WARN");
+  EXPECT_EQ(step.environment.at("A"), "b=c");
+}
+
+TEST(ScriptMode, PyTorchDdpStartsRanksThatTorchKnows) {
+  const ScriptStep step = distributed({{"sagemaker_pytorch_ddp_enabled", "true"}}, true);
+  EXPECT_THAT(step.argv, testing::Contains("--torch"));
+  EXPECT_EQ(step.argv[1], "/opt/atelier/ranks.py");
+}
+
+TEST(ScriptMode, ACountOfProcessesIsBounded) {
+  const auto refusal = [](const std::string& name, const std::string& value) {
+    ScriptInput input = article_job();
+    input.hyperparameters["sagemaker_mpi_enabled"] = "true";
+    input.hyperparameters[name] = value;
+    Result<ScriptJob> job = read_script_job(input);
+    return job ? std::string("accepted") : job.error().message;
+  };
+  EXPECT_THAT(refusal("sagemaker_mpi_num_of_processes_per_host", "100000"),
+              HasSubstr("is 100000: it must be a number from 1 to 1024"));
+  EXPECT_THAT(refusal("sagemaker_mpi_num_of_processes_per_host", "\"two\""),
+              HasSubstr("is \"two\""));
+  EXPECT_THAT(refusal("sagemaker_mpi_num_of_processes_per_host", "-2"), HasSubstr("is -2"));
+  EXPECT_THAT(refusal("sagemaker_mpi_num_processes", "5"), HasSubstr("is 5, and 1 hosts with 1"));
+  EXPECT_EQ(refusal("sagemaker_mpi_num_of_processes_per_host", "0"), "accepted");  // the default
+}
+
+TEST(ScriptMode, ALinkThatLeavesTheSourceFindsNothing) {
+  const Result<TempFolder> folder = TempFolder::create();
+  ASSERT_TRUE(folder);
+  const std::filesystem::path code = folder->path() / "code";
+  std::filesystem::create_directories(code / "src");
+  std::filesystem::create_symlink("/etc/passwd", code / "requirements.txt");
+  std::filesystem::create_symlink("../../outside", code / "src/far.py");
+  std::filesystem::create_symlink("src/near.py", code / "train.py");
+  ASSERT_TRUE(write_file_durably(folder->path() / "outside", ""));
+  ASSERT_TRUE(write_file_durably(code / "src/near.py", ""));
+  EXPECT_TRUE(look_at_code(code, "train.py").has_entry_point);
+  EXPECT_FALSE(look_at_code(code, "train.py").has_requirements);
+  EXPECT_FALSE(look_at_code(code, "src/far.py").has_entry_point);
+}
+
 TEST(ScriptFailure, QuotesTheOutputFromTheErrorOn) {
   const ScriptJob job = must_read(article_job());
   Result<ScriptPlan> plan = plan_script(job, CodeFolder{.has_entry_point = true});
@@ -174,6 +253,13 @@ TEST(ScriptFailure, QuotesTheOutputFromTheErrorOn) {
   EXPECT_EQ(failure_text(job, plan->steps[0], StepExit{.code = 3}, collector),
             "ExecuteUserScriptError:\nExitCode 3\nErrorMessage \"ValueError: no pictures\n while "
             "reading\"\nCommand \"/usr/bin/python3 -- train.py --flag True --lr 0.1 --opt adam\"");
+}
+
+TEST(ScriptFailure, TheRankInFrontOfALineIsNoPartOfTheError) {
+  FailureCollector collector;
+  collector.line("[1,mpirank:0,algo-1]<stderr>:ValueError: bad");
+  collector.line("[1,1]<stderr>:ValueError: bad");
+  EXPECT_EQ(collector.message(), "ValueError: bad");
 }
 
 TEST(ScriptFailure, ASignalIsANegativeExitCodeAndMemoryIsNamed) {

@@ -1,9 +1,14 @@
 // How a script is started, by what its source folder holds.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "agent/internal/script_settings.h"
 #include "agent/python_value.h"
 #include "agent/script_mode.h"
+#include "base/file.h"
 
 namespace atelier::agent {
 namespace {
@@ -20,56 +25,49 @@ ScriptStep install_step(const ScriptJob& job, ScriptStep::Kind kind, bool requir
     step.argv.emplace_back("-r");
     step.argv.emplace_back("requirements.txt");
   }
-  // Debian's pip refuses to touch the machine's packages without the second word (PEP 668); with
-  // PYTHONUSERBASE it does not touch them.
-  step.environment = {{"PIP_USER", "1"},
-                      {"PIP_BREAK_SYSTEM_PACKAGES", "1"},
-                      {"PIP_NO_CACHE_DIR", "1"},
-                      {"PIP_DISABLE_PIP_VERSION_CHECK", "1"}};
   step.announcement = kind == ScriptStep::Kind::kInstallPackage
                           ? "Installing module."
                           : "Installing dependencies from requirements.txt";
-  if (job.network_isolation) {
-    // Fails at once instead of after minutes of retries; wheels inside of source_dir still install.
-    step.environment["PIP_NO_INDEX"] = "1";
-    step.announcement +=
-        " (EnableNetworkIsolation is on: only what source_dir brings can be installed)";
-  }
   return step;
 }
 
-ScriptStep run_step(const ScriptJob& job, bool package) {
-  ScriptStep step;
-  const bool command =
-      job.entry_point.ends_with(".sh") || (!package && !job.entry_point.ends_with(".py"));
-  if (job.torchrun_processes > 0) {
-    step.argv = {
-        "torchrun",     "--nnodes", "1", "--nproc_per_node", std::to_string(job.torchrun_processes),
-        job.entry_point};
-  } else if (command) {
+// The command of one process of the script.
+std::vector<std::string> script_command(const ScriptJob& job, bool package) {
+  std::vector<std::string> argv;
+  if (job.entry_point.ends_with(".sh") || (!package && !job.entry_point.ends_with(".py"))) {
     std::string line = "./" + shell_quote(job.entry_point) + " ";
     for (std::size_t i = 0; i < job.arguments.size(); ++i) {
       line += (i > 0 ? " " : "") + shell_quote(job.arguments[i]);
     }
-    step.argv = {"/bin/sh", "-c", line};
-    return step;
-  } else if (package) {
-    step.argv = {job.python, "-m", module_name(job.entry_point)};
-  } else {
-    step.argv = {job.python, "--", job.entry_point};
+    return {"/bin/sh", "-c", line};
   }
-  step.argv.insert(step.argv.end(), job.arguments.begin(), job.arguments.end());
-  return step;
+  if (package) {
+    argv = {job.python, "-m", module_name(job.entry_point)};
+  } else {
+    argv = {job.python, "--", job.entry_point};
+  }
+  argv.insert(argv.end(), job.arguments.begin(), job.arguments.end());
+  return argv;
+}
+
+// Whether something is at `name` in the folder, by links that stay in it.
+bool holds(const UniqueFd& folder, const std::string& name) {
+  open_how how{};
+  how.flags = O_PATH | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS;
+  const UniqueFd fd{
+      static_cast<int>(syscall(SYS_openat2, folder.get(), name.c_str(), &how, sizeof how))};
+  return static_cast<bool>(fd);
 }
 
 }  // namespace
 
-CodeFolder look_at_code(const std::filesystem::path& folder, std::string_view entry_point) {
-  std::error_code ignored;  // what cannot be looked at is not there
-  return CodeFolder{
-      .has_setup_py = std::filesystem::exists(folder / "setup.py", ignored),
-      .has_requirements = std::filesystem::exists(folder / "requirements.txt", ignored),
-      .has_entry_point = std::filesystem::exists(folder / entry_point, ignored)};
+CodeFolder look_at_code(const std::filesystem::path& folder, const std::string& entry_point) {
+  const Result<UniqueFd> fd = open_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!fd) return {};
+  return CodeFolder{.has_setup_py = holds(*fd, "setup.py"),
+                    .has_requirements = holds(*fd, "requirements.txt"),
+                    .has_entry_point = holds(*fd, entry_point)};
 }
 
 Result<ScriptPlan> plan_script(const ScriptJob& job, const CodeFolder& code) {
@@ -82,7 +80,7 @@ Result<ScriptPlan> plan_script(const ScriptJob& job, const CodeFolder& code) {
         "source_dir",
         job.entry_point));
   }
-  if (job.torchrun_processes > 0 && (package || !python)) {
+  if (job.launcher.kind == Launcher::Kind::kTorchrun && (package || !python)) {
     return invalid(fmt::format("torch_distributed starts Python scripts only, and '{}' is a {}",
                                job.entry_point,
                                package ? "package (source_dir has a setup.py)" : "command"));
@@ -94,7 +92,7 @@ Result<ScriptPlan> plan_script(const ScriptJob& job, const CodeFolder& code) {
   } else if (python && code.has_requirements) {
     plan.steps.push_back(install_step(job, ScriptStep::Kind::kInstallRequirements, true));
   }
-  plan.steps.push_back(run_step(job, package));
+  plan.steps.push_back(internal::launched(job, script_command(job, package)));
   plan.make_executable = !python;
   return plan;
 }

@@ -145,6 +145,7 @@ json::object runtime_to_json(const compute::Runtime& runtime) {
           {"framework_module", runtime.framework_module},
           {"framework_version", runtime.framework_version},
           {"folders", list_to_json(runtime.folders)},
+          {"has_mpi", runtime.has_mpi},
           {"note", runtime.note}};
 }
 
@@ -158,6 +159,7 @@ void read_runtime(Reader& reader, compute::Runtime& runtime) {
   reader.text("framework_module", runtime.framework_module);
   reader.text("framework_version", runtime.framework_version);
   reader.list("folders", runtime.folders);
+  reader.flag("has_mpi", runtime.has_mpi);
   reader.text("note", runtime.note);
 }
 
@@ -211,7 +213,11 @@ std::string to_json(const AgentSpec& spec) {
                    {"instance_type", spec.instance_type},
                    {"vcpus", spec.vcpus},
                    {"memory_gib", spec.memory_gib},
+                   {"volume_gib", spec.volume_gib},
                    {"network_isolation", spec.network_isolation},
+                   {"infra_check", spec.infra_check},
+                   {"packages", to_words(spec.packages)},
+                   {"config_files", map_to_json(spec.config_files)},
                    {"output_s3_uri", spec.output_s3_uri},
                    {"compress_output", spec.compress_output},
                    {"max_runtime_seconds", spec.max_runtime.count()},
@@ -246,7 +252,18 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.text("instance_type", spec.instance_type);
   reader.number("vcpus", spec.vcpus);
   reader.number("memory_gib", spec.memory_gib);
+  double volume = 0;
+  reader.number("volume_gib", volume);
+  if (volume > 1e6) reader.fail("volume_gib", "1000000 at most");
+  spec.volume_gib = static_cast<int>(std::min(volume, 1e6));
   reader.flag("network_isolation", spec.network_isolation);
+  reader.flag("infra_check", spec.infra_check);
+  std::string packages = "none";
+  reader.text("packages", packages);
+  Result<compute::PackageSource> source = compute::parse_package_source(packages);
+  if (!source) reader.fail("packages", "none, host, an address or a folder");
+  if (source) spec.packages = *std::move(source);
+  reader.map("config_files", spec.config_files);
   reader.text("output_s3_uri", spec.output_s3_uri);
   reader.flag("compress_output", spec.compress_output);
   reader.seconds("max_runtime_seconds", spec.max_runtime);
@@ -255,6 +272,9 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
   for (const ChannelSpec& channel : spec.channels) {
     if (!is_plain_name(channel.name)) reader.fail("channels.name", "a name without '/'");
+  }
+  for (const auto& [name, contents] : spec.config_files) {
+    if (!is_plain_name(name)) reader.fail("config_files", "names without '/'");
   }
   if (!reader.failure().empty()) return Error{Code::kInvalidArgument, reader.failure()};
   return spec;

@@ -22,6 +22,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "compute/packages.h"
 #include "compute/runtimes.h"
 #include "objects/s3_client.h"
 
@@ -58,7 +59,12 @@ struct AgentSpec {
   std::string instance_type;
   double vcpus = 0;
   double memory_gib = 0;
+  int volume_gib = 0;  // what the program may write below /opt/ml and /tmp; 0: no limit
   bool network_isolation = false;
+  bool infra_check = false;  // look at the sandbox, the disk and the GPUs before the program starts
+  compute::PackageSource packages;
+  // Further files of /opt/ml/input/config by their name, with their text.
+  std::map<std::string, std::string> config_files;
   std::string output_s3_uri;    // of OutputDataConfig
   bool compress_output = true;  // CompressionType GZIP
   std::chrono::seconds max_runtime{86400};

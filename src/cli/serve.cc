@@ -14,6 +14,7 @@
 #include "cli/connection.h"
 #include "cli/verbs.h"
 #include "compute/instance_types.h"
+#include "compute/packages.h"
 #include "compute/program_libraries.h"
 #include "http/key_file.h"
 #include "http/server.h"
@@ -29,6 +30,7 @@ struct ServeOptions {
   std::string listen = "127.0.0.1:8089";
   std::string region = kDefaultRegion;
   std::string python = "/usr/bin/python3";
+  std::string packages;  // empty: as before
   bool verbose = false;
 };
 
@@ -65,6 +67,31 @@ Result<compute::InstanceTable> instance_table(const fs::path& folder) {
   Result<compute::InstanceTable> table = compute::parse_instance_table(*text);
   if (!table) return table.error().within(path.string());
   return table;
+}
+
+// What --packages says, which later starts keep; else what an earlier start was told.
+Result<compute::PackageSource> package_source(const ServeOptions& options, const fs::path& folder) {
+  if (options.packages.empty()) return compute::load_package_source(folder);
+  std::string words = options.packages;
+  std::error_code failure;
+  if (fs::is_directory(words, failure)) words = fs::absolute(words, failure).string();
+  Result<compute::PackageSource> source = compute::parse_package_source(words);
+  if (!source) return source.error().within("--packages");
+  if (source->kind == compute::PackageSource::Kind::kFolder && !fs::is_directory(words, failure)) {
+    return Error{Code::kInvalidArgument, fmt::format("--packages '{}' is no folder", words)};
+  }
+  // Where the server is root, each job is a user of its own.
+  const fs::perms readable = fs::perms::others_read | fs::perms::others_exec;
+  if (source->kind == compute::PackageSource::Kind::kFolder && geteuid() == 0 &&
+      (fs::status(words, failure).permissions() & readable) != readable) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("--packages '{0}': the users that jobs run as can not read it; chmod -R "
+                    "a+rX '{0}'",
+                    words)};
+  }
+  TRY(compute::store_package_source(folder, *source));
+  return source;
 }
 
 // What atelier-vision needs to see besides the system's folders: itself, its libraries, and the
@@ -133,6 +160,7 @@ Result<void> serve(const ServeOptions& options) {
   job_options.account = kAccount;
   job_options.instances = TRY(instance_table(folder));
   job_options.runtimes = runtimes(options, self);
+  job_options.packages = TRY(package_source(options, folder));
   job_options.s3 = [url, folder, credentials = key_file.first().credentials,
                     region = options.region] {
     return objects::S3Endpoint{*url, region, credentials, {}, (folder / "endpoint").string()};
@@ -176,6 +204,9 @@ void add_serve(CLI::App& program, Outcome& outcome) {
   verb->add_option("--region", options->region, "Region that clients name")->capture_default_str();
   verb->add_option("--python", options->python, "Python that runs users' scripts")
       ->capture_default_str();
+  verb->add_option("--packages", options->packages,
+                   "Where pip of the jobs finds packages: none (at first), host (as pip of this "
+                   "host), the address of an index, or a folder of wheels; kept for later starts");
   verb->add_flag("--verbose", options->verbose, "Log more");
   verb->footer(
       "Example: atelier serve --data-dir ./data --listen 127.0.0.1:8089\n"

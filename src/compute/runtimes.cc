@@ -1,6 +1,7 @@
 #include "compute/runtimes.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -149,6 +150,8 @@ Result<Runtime> script_runtime(const RuntimeTable& table, const Family& family, 
   runtime.framework_module = std::string{family.module};
   runtime.framework_version = installed.value_or("");
   runtime.folders = interpreter_folders(table.python);
+  runtime.has_mpi =
+      access("/usr/bin/mpirun", X_OK) == 0 && installed_version(table.python, "mpi4py").has_value();
   runtime.note = note_for(family, image.tag, table.python, installed);
   return runtime;
 }

@@ -23,7 +23,8 @@ struct Runtime {
   std::string framework_version;     // of the installed framework; empty when there is none
   // Files and folders outside of the system's that the program needs, seen read-only at their path.
   std::vector<std::string> folders;
-  std::string note;  // said on the job when the match is not exact ("asked 1.6.0, runs 1.13.1")
+  bool has_mpi = false;  // mpirun is there, and mpi4py for the program
+  std::string note;      // said on the job when the match is not exact ("asked 1.6.0, runs 1.13.1")
 };
 
 struct RuntimeTable {

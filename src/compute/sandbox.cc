@@ -18,7 +18,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <set>
 
 #include "base/json.h"
 #include "compute/internal/bwrap_arguments.h"
@@ -69,9 +68,7 @@ Result<Pipe> make_pipe() {
 
 std::string hosts_file(const SandboxSpec& spec) {
   std::string text = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n";
-  std::set<std::string> names{spec.hosts.begin(), spec.hosts.end()};
-  names.insert(spec.host_name);
-  for (const std::string& name : names) text += "127.0.0.1 " + name + "\n";
+  for (const auto& [name, address] : spec.hosts) text += fmt::format("{} {}\n", address, name);
   return text;
 }
 
@@ -97,6 +94,7 @@ std::map<std::string, std::string> small_files(const SandboxSpec& spec, const Id
   };
   for (const char* path : kEtcFiles) copy(path);
   if (!spec.network_isolation) copy("/etc/resolv.conf");
+  for (const auto& [path, text] : spec.files) files.insert_or_assign(path, text);
   return files;
 }
 
@@ -118,7 +116,8 @@ struct Launch {
   std::vector<char*> argv, envp;
   std::vector<int> keep_fds, join_fds;
   int output_fd = -1, null_fd = -1, failure_fd = -1;
-  internal::Limits limits;  // of each process
+  int network_fd = -1, user_fd = -1;  // namespaces to enter
+  internal::Limits limits;            // of each process
   cpu_set_t cpus{};
   bool set_cpus = false;
   pid_t parent = 0;
@@ -154,6 +153,8 @@ void limit_process(const Launch& launch) {
   for (const int fd : launch.join_fds) {
     if (write(fd, "0", 1) != 1) fail();
   }
+  if (launch.user_fd >= 0 && setns(launch.user_fd, CLONE_NEWUSER) != 0) fail();
+  if (launch.network_fd >= 0 && setns(launch.network_fd, CLONE_NEWNET) != 0) fail();
   limit_process(launch);
   if (dup2(launch.null_fd, 0) < 0 || dup2(launch.output_fd, 1) < 0 ||
       dup2(launch.output_fd, 2) < 0) {
@@ -325,13 +326,19 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   const UniqueFd null = TRY(open_file("/dev/null", O_RDWR));
   launch.null_fd = null.get();
   launch.output_fd = spec.output_fd >= 0 ? spec.output_fd : null.get();
+  if (spec.network_isolation && spec.network != nullptr) {
+    launch.network_fd = spec.network->network_fd();
+    launch.user_fd = spec.network->user_fd();
+  }
   Pipe failure = TRY(make_pipe());
   launch.failure_fd = failure.write.get();
 
   state->limits = state->cgroup.words() +
                   (plan.root ? fmt::format("; unprivileged user {} of the host", plan.identity.uid)
                              : std::string{"; your own user, confined by namespaces only"}) +
-                  (spec.network_isolation ? "; no network" : "; the host's network");
+                  (!spec.network_isolation   ? "; the host's network"
+                   : spec.network == nullptr ? "; no network"
+                                             : "; a network of the job's instances alone");
   if (spec.before_start) TRY(spec.before_start(state->limits));
 
   bool inside = false;

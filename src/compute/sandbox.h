@@ -17,6 +17,7 @@
 
 #include "base/file.h"
 #include "base/result.h"
+#include "compute/network.h"
 
 namespace atelier::compute {
 
@@ -32,10 +33,15 @@ struct SandboxSpec {
   std::map<std::string, std::string> environment;  // nothing is inherited
   std::filesystem::path ml_folder;                 // becomes /opt/ml, writable
   std::vector<BindMount> mounts;  // besides the system folders, read-only by default
+  // Small read-only files by their path inside, besides those of /etc that every program gets.
+  std::map<std::string, std::string> files;
   std::filesystem::path working_folder = "/opt/ml";
-  std::string host_name = "algo-1";  // resolves inside, like every name in `hosts`
-  std::vector<std::string> hosts = {"algo-1"};
+  std::string host_name = "algo-1";
+  // Names that resolve inside, with their addresses.
+  std::map<std::string, std::string> hosts = {{"algo-1", "127.0.0.1"}};
   bool network_isolation = false;
+  // A network to join instead, with isolation; not owned.
+  const SharedNetwork* network = nullptr;
   double vcpus = 0;  // 0: no limit
   double memory_gib = 0;
   int output_fd = -1;  // stdout and stderr of the program
@@ -58,8 +64,8 @@ struct Identity {
 };
 Identity program_identity(std::string_view name);
 
-// Removes what an earlier sandbox of that name has left on the host when its starter was killed: its
-// control groups, for its processes and mounts have died with it.
+// Removes what an earlier sandbox of that name has left on the host when its starter was killed:
+// its control groups, for its processes and mounts have died with it.
 void remove_leavings(std::string_view name);
 
 // A running program. It dies with the thread that started it. Destroying it kills what still runs.

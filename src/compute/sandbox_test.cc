@@ -162,9 +162,9 @@ TEST_F(SandboxTest, AsRootTheProgramIsAnotherUserOfTheHost) {
 }
 
 TEST_F(SandboxTest, EveryHostNameResolves) {
-  spec_.hosts = {"algo-1", "algo-2"};
-  EXPECT_EQ(run("getent hosts algo-1 | tr -s ' '; getent hosts algo-2 localhost | wc -l").output,
-            "127.0.0.1 algo-1\n2\n");
+  spec_.hosts = {{"algo-1", "127.0.0.1"}, {"algo-2", "127.77.0.2"}};
+  EXPECT_EQ(run("getent hosts algo-1 algo-2 | tr -s ' '; getent hosts localhost | wc -l").output,
+            "127.0.0.1 algo-1\n127.77.0.2 algo-2\n1\n");
 }
 
 TEST_F(SandboxTest, NetworkIsolationLeavesOnlyALoopbackOfItsOwn) {
@@ -184,6 +184,46 @@ TEST_F(SandboxTest, NetworkIsolationLeavesOnlyALoopbackOfItsOwn) {
   EXPECT_NE(finish(start()).exit.code, 0);
   spec_.argv = {"/bin/sh", "-c", "ls /sys/class/net 2>/dev/null; grep -c : /proc/net/dev"};
   EXPECT_EQ(finish(start()).output, "1\n");
+}
+
+TEST_F(SandboxTest, InstancesOfAJobShareANetworkThatNobodyElseIsIn) {
+  const SharedNetwork network = SharedNetwork::create().value();
+  const SharedNetwork joined = SharedNetwork::join(network.name()).value();
+  spec_.network_isolation = true;
+  spec_.network = &network;
+  spec_.hosts = {{"algo-1", "127.77.0.1"}, {"algo-2", "127.77.0.2"}};
+  spec_.argv = {"/usr/bin/python3", "-c",
+                "import socket\n"
+                "s = socket.create_server(('algo-1', 7777))\n"
+                "print('ready', flush=True)\n"
+                "print(s.accept()[0].recv(99))\n"};
+  Sandbox server = start();
+  EXPECT_EQ(read_line(), "ready");
+  UniqueFd server_output = std::move(read_end_);
+  spec_.network = &joined;
+  spec_.argv = {"/bin/bash", "-c",
+                "grep -c : /proc/net/dev; exec 3<>/dev/tcp/algo-1/7777 && echo hello >&3"};
+  const Outcome client = finish(start());
+  EXPECT_EQ(client.output, "1\n");
+  EXPECT_EQ(client.exit.code, 0);
+  read_end_ = std::move(server_output);
+  EXPECT_EQ(finish(std::move(server)).output, "b'hello\\n'\n");
+  // Another job is in another one.
+  const SharedNetwork other = SharedNetwork::create().value();
+  spec_.network = &other;
+  spec_.argv = {"/bin/bash", "-c", "exec 3<>/dev/tcp/127.77.0.1/7777"};
+  EXPECT_NE(finish(start()).exit.code, 0);
+}
+
+TEST_F(SandboxTest, ANetworkOfAMakerThatEndedIsRefused) {
+  const SharedNetwork network = SharedNetwork::create().value();
+  std::string later = network.name();
+  const std::size_t began = later.find(' ') + 1;
+  later.replace(began, later.find(' ', began) - began, "1");  // the id is another process's by now
+  EXPECT_EQ(SharedNetwork::join(later).error().code, Code::kNotFound);
+  for (const char* name : {"", "1 2 3", "x 1 1 1", "1 1 ../root -1"}) {
+    EXPECT_EQ(SharedNetwork::join(name).error().code, Code::kInvalidArgument) << name;
+  }
 }
 
 TEST_F(SandboxTest, ASignalReachesEveryProcessInside) {

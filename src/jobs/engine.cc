@@ -275,6 +275,7 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
                                        options_.runtimes, options_.host},
                            job.created));
   plan.spec.s3 = options_.s3();
+  plan.spec.packages = options_.packages;
   plan.spec.log_stream = job.log_stream;
   plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
   plan.spec.memory_gib = job.memory_gib;

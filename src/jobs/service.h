@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "base/time.h"
 #include "compute/instance_types.h"
+#include "compute/packages.h"
 #include "compute/runtimes.h"
 #include "jobs/store.h"
 #include "jobs/training_job.h"
@@ -30,6 +31,7 @@ struct ServiceOptions {
   std::function<objects::S3Endpoint()> s3;  // what agents are given (known once the server listens)
   compute::InstanceTable instances;
   compute::RuntimeTable runtimes;
+  compute::PackageSource packages;                        // of the jobs' pip
   compute::HostCapacity host = compute::host_capacity();  // what jobs may use together
   // Journals are watched; this is how often they are looked at besides, should a notice be lost.
   std::chrono::milliseconds scan_interval{5000};

@@ -17,10 +17,10 @@ class Server:
         self.process = None
         self.url = None
 
-    def start(self, listen="127.0.0.1:0"):
+    def start(self, listen="127.0.0.1:0", *options):
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [ATELIER, "serve", "--data-dir", self.data_dir, "--listen", listen],
+                [ATELIER, "serve", "--data-dir", self.data_dir, "--listen", listen, *options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()  # ends with the process too
         assert line.startswith("ready http://"), f"{line!r}; log: {self.log.read_text()[-2000:]}"

@@ -28,6 +28,10 @@ SDK = {"sagemaker_program": '"train.py"', "sagemaker_container_log_level": "20",
        "sagemaker_submit_directory": '"s3://code/job/source/sourcedir.tar.gz"',
        "sagemaker_job_name": '"job-1"', "sagemaker_region": '"us-west-2"'}
 
+TWO_HOSTS = {"hosts": ["algo-1", "algo-2"], "instance_groups": [
+    {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.xlarge",
+     "hosts": ["algo-1", "algo-2"]}]}
+
 # name -> (hyperparameters over SDK's, changes of the resource config, channels, environment)
 CASES = {
     "article": ({"lr": "0.1", "opt": '"adam"', "flag": "true"}, {}, {"training": CHANNEL}, {}),
@@ -67,6 +71,32 @@ CASES = {
                                {"SAGEMAKER_PROGRAM": "train.py", "TRAINING_JOB_NAME": "job-1"}),
     "model parallel": ({}, {}, {}, {"SM_HP_MP_PARAMETERS": "{}"}),
     "torchrun": ({"sagemaker_torch_distributed_enabled": "true", "x": "1"}, {}, {}, {}),
+    "torchrun, many processes": ({"sagemaker_torch_distributed_enabled": "true",
+                                  "sagemaker_mpi_num_of_processes_per_host": "3"}, {}, {}, {}),
+    "torchrun, first of two": ({"sagemaker_torch_distributed_enabled": "true"}, TWO_HOSTS, {}, {}),
+    "torchrun, second of two": ({"sagemaker_torch_distributed_enabled": "true", "x": '{"a": [1]}'},
+                                {**TWO_HOSTS, "current_host": "algo-2"}, {}, {}),
+    "torchrun, ten hosts": ({"sagemaker_torch_distributed_enabled": "true"},
+                            {"current_host": "algo-10", "instance_groups": None,
+                             "hosts": sorted(f"algo-{n}" for n in range(1, 12))}, {}, {}),
+    "torchrun of another group": (
+        {"sagemaker_torch_distributed_enabled": "true",
+         "sagemaker_distribution_instance_groups": '["b"]'},
+        {"hosts": ["algo-1", "algo-2"], "current_group_name": "a", "instance_groups": [
+             {"instance_group_name": "a", "instance_type": "ml.m5.xlarge", "hosts": ["algo-1"]},
+             {"instance_group_name": "b", "instance_type": "ml.m5.xlarge", "hosts": ["algo-2"]}]},
+        {}, {}),
+    "mpi": ({"sagemaker_mpi_enabled": "true", "lr": "0.1"}, {}, {"train": CHANNEL}, {}),
+    "mpi, many processes": (
+        {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4",
+         "sagemaker_mpi_custom_mpi_options": '"--NCCL_DEBUG WARN -x A=1 -verbose --NCCL_X=2"'}, {}, {}, {}),
+    "mpi, a number of processes": (
+        {"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_processes": "3",
+         "sagemaker_mpi_num_of_processes_per_host": "2",
+         "sagemaker_mpi_custom_mpi_options": '"--NCCL_DEBUG=TRACE"'}, {}, {}, {}),
+    "mpi of a command": ({"sagemaker_mpi_enabled": "true", "sagemaker_program": '"src/run.sh"'}, {}, {}, {}),
+    "mpi off": ({"sagemaker_mpi_enabled": "false", "sagemaker_parameter_server_enabled": "true",
+                 "sagemaker_multi_worker_mirrored_strategy_enabled": "true"}, {}, {}, {}),
     "old resource config": ({}, {"current_instance_type": None, "current_group_name": None,
                                  "instance_groups": None, "network_interface_name": None,
                                  "topology": None}, {}, {}),
@@ -100,9 +130,12 @@ def describe(request):
     training._set_distributed_environment(env)
     variables = env.to_env_vars()
     kind = runner.ProcessRunnerType
-    if (env.additional_framework_parameters.get("sagemaker_torch_distributed_enabled")
-            and env.current_instance_group in env.distribution_instance_groups):
-        kind = runner.TorchDistributedRunnerType
+    if env.current_instance_group in env.distribution_instance_groups:
+        asked = env.additional_framework_parameters.get
+        if asked("sagemaker_mpi_enabled"):
+            kind = runner.MPIRunnerType
+        elif asked("sagemaker_torch_distributed_enabled"):
+            kind = runner.TorchDistributedRunnerType
     argv = runner.get(kind, env.user_entry_point, env.to_cmd_args(), variables)._create_command()
     environment.write_env_vars(dict(variables))
     return {"environment": {k: v for k, v in os.environ.items() if before.get(k) != v},
@@ -202,21 +235,40 @@ def test_a_script_sees_what_the_toolkit_shows_it(name, ask, toolkit, path_with_w
     theirs = toolkit({**request, "do": "describe", "path": path_with_which})
     ours = ask({**request, "hyperparameters": hyperparameters, "python": theirs["python"],
                 "resource_config": json.dumps(resources), "input_data_config": json.dumps(channels),
-                "num_cpus": theirs["cpus"], "code_folder": str(folder / "code")})
+                "num_cpus": theirs["cpus"], "has_mpirun": True, "code_folder": str(folder / "code")})
     assert "error" not in ours, ours
 
     want = theirs["environment"]
-    got = {key: value for key, value in ours["environment"].items()
+    got = {key: value for key, value in {**ours["environment"], **ours["steps"][-1]["environment"]}.items()
            if request["environment"].get(key) != value}
-    # Two differences, described in script_mode.h: only the code folder is added to the path of the
-    # interpreter that runs the script, and pip is told where to install.
+    # Of the path of the interpreter that runs the script, only the code folder is new.
     assert got.pop("PYTHONPATH") == theirs["code"]
     del want["PYTHONPATH"]
-    assert got.pop("PYTHONUSERBASE") == str(folder / ".python")
     different = {key: (got.get(key), want.get(key)) for key in want.keys() | got.keys()
                  if got.get(key) != want.get(key)}
     assert not different, "key: (ours, the toolkit's)"
-    assert ours["steps"][-1]["argv"] == theirs["argv"]
+    ours_argv, ours_exported = without_exports(ours["steps"][-1]["argv"])
+    theirs_argv, theirs_exported = without_exports(theirs["argv"])
+    assert ours_argv == theirs_argv
+    assert theirs_exported <= ours_exported
+
+
+def without_exports(argv):
+    """The command, and the variables that mpirun is told to hand on by their names alone. The toolkit
+    preloads a library that renames the host; a sandbox has its name."""
+    if argv[0] != "mpirun":
+        return argv, set()
+    kept, names = [], set()
+    words = iter(argv)
+    for word in words:
+        value = next(words) if word == "-x" else None
+        if value is None:
+            kept.append(word)
+        elif "=" not in value:
+            names.add(value)
+        elif not value.startswith("LD_PRELOAD="):
+            kept += [word, value]
+    return kept, names
 
 
 def uncut(text):

@@ -40,6 +40,15 @@ bool contains(const PythonValue& haystack, const std::string& needle);
 // "train" of "train.py".
 std::string module_name(std::string program);
 
+// script_launcher.cc
+// What the framework's module would start the script with; kUnimplemented by the distribution's
+// name where that cannot be had.
+Result<Launcher> read_launcher(const ScriptInput& input, const Split& split,
+                               const Cluster& cluster);
+// The command line of the launcher around `script`, the command of one process; `entry_point` and
+// `arguments` are the same in parts.
+ScriptStep launched(const ScriptJob& job, std::vector<std::string> script);
+
 // script_environment.cc
 // Everything that the script sees, and the words of its command line.
 struct ScriptVariables {

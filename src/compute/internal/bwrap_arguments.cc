@@ -36,7 +36,7 @@ class Arguments {
 void add_namespaces(Arguments& arguments, const SandboxSpec& spec, const BwrapPlan& plan) {
   arguments.add(plan.bwrap, "--die-with-parent", "--new-session", "--unshare-pid", "--unshare-ipc",
                 "--unshare-uts", "--unshare-cgroup-try", "--hostname", spec.host_name);
-  if (spec.network_isolation) arguments.add("--unshare-net");
+  if (spec.network_isolation && spec.network == nullptr) arguments.add("--unshare-net");
   if (plan.root) {
     // What setpriv needs to become the program's user; it gives them up with the rest.
     arguments.add("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID",

@@ -1,0 +1,155 @@
+"""Script mode from end to end: where packages come from, and launchers of several processes."""
+import io
+import tarfile
+import zipfile
+
+import boto3
+import pytest
+
+from jobs import name_of, request
+from server import Server
+
+
+def archive(files):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, text in files.items():
+            data = text if isinstance(text, bytes) else text.encode()
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o644
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def make_wheel(folder, name, words):
+    info = f"{name}-1.0.dist-info"
+    files = {f"{name}.py": f"WORDS = {words!r}\n",
+             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    files[f"{info}/RECORD"] = "".join(f"{entry},,\n" for entry in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        for entry, text in files.items():
+            wheel.writestr(entry, text)
+
+
+class Jobs:
+    def __init__(self, server):
+        self.environment = server.environment()
+        session = boto3.Session(aws_access_key_id=self.environment["AWS_ACCESS_KEY_ID"],
+                                aws_secret_access_key=self.environment["AWS_SECRET_ACCESS_KEY"],
+                                region_name="us-west-2")
+        self.client = lambda name: session.client(name, endpoint_url=server.url)
+        self.s3, self.sagemaker, self.logs = map(self.client, ("s3", "sagemaker", "logs"))
+        for bucket in ("source", "models"):
+            self.s3.create_bucket(Bucket=bucket,
+                                  CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+
+    def start(self, base, files, program="train.py", hyperparameters=None, **changes):
+        name = name_of(base)
+        self.s3.put_object(Bucket="source", Key=f"{name}.tar.gz", Body=archive(files))
+        body = request(name, f"s3://source/{name}.tar.gz", **changes)
+        body["HyperParameters"].update({"sagemaker_program": program, **(hyperparameters or {})})
+        self.sagemaker.create_training_job(**body)
+        return name
+
+    def end(self, name):
+        """The job's description at its end, and the lines of each of its streams."""
+        waiter = self.sagemaker.get_waiter("training_job_completed_or_stopped")
+        try:
+            waiter.wait(TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 300})
+        except Exception:
+            pass  # the description says how it ended
+        return self.sagemaker.describe_training_job(TrainingJobName=name), self.lines(name)
+
+    def lines(self, name):
+        group = "/aws/sagemaker/TrainingJobs"
+        streams = self.logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=name + "/")
+        found = {}
+        for stream in streams["logStreams"]:
+            events = self.logs.get_log_events(logGroupName=group, logStreamName=stream["logStreamName"],
+                                              startFromHead=True)["events"]
+            found[stream["logStreamName"]] = [event["message"] for event in events]
+        return found
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheels")
+    make_wheel(folder, "offered", "from the operator")
+    folder.chmod(0o755)  # jobs are users of their own
+    return folder
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory, wheels):
+    server = Server(tmp_path_factory.mktemp("script-mode") / "data")
+    # Once by its option; the start that counts has it from the folder.
+    server.start("127.0.0.1:0", "--packages", str(wheels))
+    server.stop()
+    server.start()
+    yield Jobs(server)
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def started(jobs):
+    """All jobs of this file, started together."""
+    ranks = """
+        import os
+        print("rank", os.environ["OMPI_COMM_WORLD_RANK"], "of", os.environ["OMPI_COMM_WORLD_SIZE"])
+        """.replace("\n        ", "\n")
+    return {
+        "packages": jobs.start("packages", {
+            "train.py": "import offered\nprint('installed:', offered.WORDS)\n",
+            "requirements.txt": "offered==1.0\n"}),
+        "missing": jobs.start("missing", {
+            "train.py": "print('not reached')\n", "requirements.txt": "never-heard-of-it==1.0\n"}),
+        "package": jobs.start("package", {
+            "setup.py": "from setuptools import setup\nsetup(name='mine', version='1.0', py_modules=['train', 'more'])\n",
+            "more.py": "WORDS = 'beside it'\n",
+            "train.py": "import more, sys\nprint('module with', more.WORDS, sys.argv[1:])\n"},
+            hyperparameters={"lr": "0.1"}),
+        "shell": jobs.start("shell", {"bin/run.sh": "#!/bin/sh\necho arguments: \"$@\"; echo rate: $SM_HP_LR\n"},
+                            program="bin/run.sh", hyperparameters={"lr": "0.1"}),
+        "mpi": jobs.start("mpi", {"train.py": ranks}, hyperparameters={
+            "sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}),
+    }
+
+
+def only(lines):
+    assert len(lines) == 1
+    return "\n".join(next(iter(lines.values())))
+
+
+def test_requirements_come_from_the_operators_folder(jobs, started):
+    job, lines = jobs.end(started["packages"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    assert "installed: from the operator" in only(lines)
+
+
+def test_a_package_that_is_nowhere_says_where_packages_could_come_from(jobs, started):
+    job, lines = jobs.end(started["missing"])
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "InstallRequirementsError" in job["FailureReason"]
+    assert "packages come from the server's folder" in job["FailureReason"]
+    assert "not reached" not in only(lines)
+
+
+def test_a_source_folder_with_setup_py_runs_as_a_module(jobs, started):
+    job, lines = jobs.end(started["package"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    assert "module with beside it ['--lr', '0.1']" in only(lines)
+
+
+def test_a_shell_script_is_an_entry_point(jobs, started):
+    job, lines = jobs.end(started["shell"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    assert "arguments: --lr 0.1\nrate: 0.1" in only(lines)
+
+
+def test_mpi_starts_its_processes_with_their_ranks(jobs, started):
+    job, lines = jobs.end(started["mpi"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    text = only(lines)
+    assert "[1,mpirank:0,algo-1]<stdout>:rank 0 of 2" in text
+    assert "[1,mpirank:1,algo-1]<stdout>:rank 1 of 2" in text
