@@ -103,6 +103,7 @@ struct BatchLoader::Impl {
       : folder(folder_in), order(std::move(order_in)), options(options_in) {
     ranges = plan_batches(order.size(), options);
     row_floats = options.preprocess.output_floats();
+    given = next_batch = std::min(options.first_batch, ranges.size());
     for (unsigned i = 0; i < options.threads; ++i) workers.emplace_back([this] { work(); });
   }
 
@@ -273,6 +274,7 @@ void BatchLoader::recycle(Batch batch) {
 }
 
 std::size_t BatchLoader::batch_count() const { return impl_->ranges.size(); }
+std::size_t BatchLoader::position() const { return impl_->given; }
 const std::vector<DamagedPicture>& BatchLoader::damaged() const { return impl_->damaged; }
 
 }  // namespace atelier::vision

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -69,7 +70,9 @@ Result<EvaluationRun> evaluate(const Network& network, const ImageFolder& folder
       note_mistakes(*batch, probabilities, run.mistakes);
     }
     loader->recycle(std::move(*batch));
-    if (options.progress) options.progress(done, all);
+    if (options.progress && !options.progress(done, all)) {
+      return Error{Code::kCancelled, fmt::format("stopped after {} of {} pictures", done, all)};
+    }
   }
   std::stable_sort(
       run.mistakes.begin(), run.mistakes.end(),

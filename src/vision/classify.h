@@ -45,10 +45,10 @@ struct EvaluationOptions {
   unsigned threads = 1;
   bool fail_on_damage = false;
   std::size_t max_mistakes = 40;
-  std::function<void(std::size_t done, std::size_t all)> progress;
+  std::function<bool(std::size_t done, std::size_t all)> progress;  // false: stop
 };
 
-// Evaluates the samples `order` of the folder.
+// Evaluates the samples `order` of the folder; kCancelled when `progress` says so.
 Result<EvaluationRun> evaluate(const Network& network, const ImageFolder& folder,
                                std::vector<std::uint32_t> order, const Preprocess& spec,
                                const EvaluationOptions& options);

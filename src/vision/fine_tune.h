@@ -1,5 +1,9 @@
 // The last phase of a training: gradient steps through the trunk, with averaged weights, validation
 // after every pass and the best state kept.
+//
+// What a step does depends on the state and the seed alone, and the state can be saved after any
+// step: a run that goes on from there ends with the same weights, bit for bit, as long as engine,
+// threads, processor and libtorch stay the same and no time budget makes the clock a part of it.
 #pragma once
 
 #include <functional>
@@ -9,6 +13,7 @@
 
 #include "base/result.h"
 #include "vision/backbone.h"
+#include "vision/checkpoint.h"
 #include "vision/classify.h"
 #include "vision/hyperparameters.h"
 #include "vision/image_folder.h"
@@ -30,6 +35,10 @@ struct FineTunePlan {
   double reserve_seconds = 0;  // kept back from the budget for what comes after
   std::function<bool()> stopped;
   Print print;
+  const Checkpoint* resume = nullptr;  // where to go on; null: at the beginning
+  // Asked after every step and epoch; absent: no checkpoints.
+  std::function<bool(bool end_of_epoch)> checkpoint_due;
+  std::function<void(StateWriter&)> save_checkpoint;  // the writer holds the state already
 };
 
 // Samples by number in their folder.
@@ -53,13 +62,16 @@ struct FineTuneResult {
   EvaluationRun best;  // validation at that epoch
   std::uint64_t pictures = 0;
   double images_per_second = 0;
+  double processor_seconds = 0;
   double images_per_processor_second = 0;
   bool stopped = false;  // by SIGTERM
   bool out_of_time = false;
   std::map<std::string, std::string> damaged;  // path: reason
 };
 
-// Leaves the best state (of the averaged weights) in the network.
+// Leaves the best state (of the averaged weights) in the network. When it is stopped it saves a
+// checkpoint, validates nothing any more, and leaves the best state so far, or without one the
+// averaged weights.
 Result<FineTuneResult> fine_tune(Network& network, const Split& split, const FineTunePlan& plan);
 
 // Lines for the metrics of one evaluation, in the spellings that metric definitions in the wild

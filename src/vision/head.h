@@ -14,13 +14,14 @@
 
 #include "base/result.h"
 #include "vision/backbone.h"
+#include "vision/checkpoint.h"
 #include "vision/image_folder.h"
 
 namespace atelier::vision {
 
 struct FeatureSet {
-  at::Tensor features;  // [pictures, feature_count], fp32
-  std::vector<std::int64_t> labels;
+  at::Tensor features;                 // [rows, feature_count], fp32
+  std::vector<std::uint32_t> samples;  // which sample of the folder each row shows
   std::vector<DamagedPicture> damaged;
   bool from_cache = false;
 };
@@ -34,8 +35,13 @@ struct FeatureOptions {
   std::filesystem::path cache;
   std::string content_key;
   std::function<bool(std::size_t done, std::size_t all)> progress;  // false: stop
+  // Where rows are kept for a run that is interrupted; null: nowhere. A row is written once.
+  CheckpointFolder* parts = nullptr;
+  std::function<bool()> part_due;
+  std::function<void(StateWriter&)> save_part;
 };
 
+// A set that was stopped holds what was done until then.
 Result<FeatureSet> compute_features(const Network& network, const ImageFolder& folder,
                                     std::vector<std::uint32_t> order, const Preprocess& spec,
                                     const FeatureOptions& options);
@@ -50,6 +56,7 @@ struct HeadOptions {
 };
 
 // Trains the network's classifier; returns the mean loss of the last pass.
-double fit_head(Network& network, const FeatureSet& set, const HeadOptions& options);
+double fit_head(Network& network, const ImageFolder& folder, const FeatureSet& set,
+                const HeadOptions& options);
 
 }  // namespace atelier::vision

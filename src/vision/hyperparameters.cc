@@ -241,6 +241,13 @@ const Table& table() {
       h.pretrained_weights = text;
       return {};
     };
+    t["checkpoint"] = [](Hyperparameters& h, std::string_view name,
+                         const std::string& text) -> Result<void> {
+      if (!text.starts_with('/')) return refused(name, text, "the absolute path of a folder");
+      h.checkpoint = text;
+      return {};
+    };
+    t["checkpoint_interval_seconds"] = real(&Hyperparameters::checkpoint_interval_seconds, 0, 1e6);
     t["fine_tune"] = one_of<FineTune>(&Hyperparameters::fine_tune, {{"auto", FineTune::kAuto},
                                                                     {"head", FineTune::kHead},
                                                                     {"partial", FineTune::kPartial},

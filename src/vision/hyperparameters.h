@@ -65,6 +65,8 @@ struct Hyperparameters {
   double validation_split = 0.1;  // when there is no validation channel
   std::string engine = "auto";    // or fused-fp32, aten-fp32, aten-bf16
   std::int64_t threads = 0;       // 0: as many as the process may use
+  std::string checkpoint;         // a folder; empty: the platform's, if it gives one
+  std::optional<double> checkpoint_interval_seconds;  // absent: as often as costs a hundredth
 
   std::vector<std::string> warnings;  // what was accepted but has no effect
 };

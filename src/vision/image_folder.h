@@ -100,6 +100,7 @@ struct LoaderOptions {
   Preprocess preprocess = {};
   std::optional<Augmentation> augmentation = {};  // absent: evaluation views
   std::size_t batch_size = 32;
+  std::size_t first_batch = 0;  // batches of the order that are passed over: where a run resumes
   LastBatch last = LastBatch::kKeep;
   std::uint64_t seed = 0;
   std::uint64_t epoch = 0;
@@ -114,8 +115,8 @@ struct LoaderOptions {
 // stands.
 class BatchLoader {
  public:
-  // `folder` must outlive the loader. `order` holds the samples of the epoch (shuffled_order, a
-  // shard of it, or what remains of it after a resume).
+  // `folder` must outlive the loader. `order` holds the samples of the epoch (shuffled_order or a
+  // shard of it).
   static Result<std::unique_ptr<BatchLoader>> create(const ImageFolder& folder,
                                                      std::vector<std::uint32_t> order,
                                                      const LoaderOptions& options);
@@ -125,6 +126,8 @@ class BatchLoader {
   Result<std::optional<Batch>> next();
   void recycle(Batch batch);
   [[nodiscard]] std::size_t batch_count() const;
+  // Batches of the order that next() is done with: the `first_batch` of a loader that goes on.
+  [[nodiscard]] std::size_t position() const;
   // Pictures of the batches given so far that could not be read, in the order of the epoch.
   [[nodiscard]] const std::vector<DamagedPicture>& damaged() const;
 

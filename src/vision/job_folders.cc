@@ -34,6 +34,20 @@ JobFolders job_folders_from_environment() {
   return {environment("SAGEMAKER_BASE_DIR").value_or("/opt/ml")};
 }
 
+Result<std::optional<std::filesystem::path>> checkpoint_folder(const JobFolders& folders,
+                                                               const std::string& asked) {
+  using Found = std::optional<std::filesystem::path>;
+  if (!asked.empty()) return Found(asked);
+  const std::filesystem::path config = folders.config("checkpointconfig.json");
+  std::error_code ignored;
+  if (std::filesystem::exists(config, ignored)) {
+    const auto path = find_string(TRY(read_json_file(config)), "LocalPath");
+    if (path && !path->empty()) return Found(*path);
+  }
+  const std::filesystem::path usual = folders.root / "checkpoints";
+  return std::filesystem::is_directory(usual, ignored) ? Found(usual) : Found();
+}
+
 Result<void> check_job(const JobFolders& folders) {
   const std::filesystem::path resources = folders.config("resourceconfig.json");
   if (std::filesystem::exists(resources)) {

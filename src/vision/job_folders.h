@@ -25,6 +25,11 @@ struct JobFolders {
 
 JobFolders job_folders_from_environment();
 
+// Where checkpoints go: `asked` when it is not empty, else LocalPath of checkpointconfig.json, else
+// checkpoints/ where that is there; nothing when none of them is.
+Result<std::optional<std::filesystem::path>> checkpoint_folder(const JobFolders& folders,
+                                                               const std::string& asked);
+
 // Refuses what this program cannot do: several hosts, Pipe channels, RecordIO.
 Result<void> check_job(const JobFolders& folders);
 

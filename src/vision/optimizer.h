@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,15 @@ class Optimizer {
   // `decays`: whether weight decay applies (not to biases and normalisations).
   void update(std::size_t parameter, std::span<float> values, std::span<const float> gradients,
               double learning_rate, bool decays);
+  // All that a checkpoint needs of it, for a writer as well as for a reader.
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive("optimizer.step", step_);
+    for (std::size_t i = 0; i < first_.size(); ++i) {
+      archive(std::to_string(i) + ".first", std::span(first_[i]));
+      archive(std::to_string(i) + ".second", std::span(second_[i]));
+    }
+  }
 
  private:
   OptimizerOptions options_;

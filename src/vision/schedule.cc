@@ -32,8 +32,9 @@ Budget::Budget(std::optional<double> seconds, int threads)
       start_(std::chrono::steady_clock::now()) {}
 
 double Budget::elapsed() const {
-  if (by_processor_) return process_seconds() / threads_;
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  if (by_processor_) return earlier_ + process_seconds() / threads_;
+  return earlier_ +
+         std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 double Budget::spent(double since, double reserve) const {

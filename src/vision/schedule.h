@@ -22,6 +22,8 @@ class Budget {
  public:
   Budget(std::optional<double> seconds, int threads);
   [[nodiscard]] double elapsed() const;
+  // Counts the seconds that an interrupted run had spent before.
+  void add_earlier(double seconds) { earlier_ += seconds; }
   [[nodiscard]] bool limited() const { return seconds_.has_value(); }
   // The share of the budget that is spent, of what remains after `reserve` seconds are kept back; 0
   // without a budget.
@@ -32,6 +34,7 @@ class Budget {
   std::optional<double> seconds_;
   int threads_;
   bool by_processor_;
+  double earlier_ = 0;
   std::chrono::steady_clock::time_point start_;
 };
 

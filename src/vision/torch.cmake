@@ -59,8 +59,8 @@ target_link_libraries(atelier_torch INTERFACE ${torch_openmp} ${ATELIER_TORCH_LI
 
 # What training needs that knows no tensors: kernels, optimisers, settings, metrics.
 atelier_library(training
-  SOURCES evaluation.cc hyperparameters.cc job_folders.cc kernels.cc optimizer.cc report.cc schedule.cc
-          training_data.cc
+  SOURCES checkpoint.cc evaluation.cc hyperparameters.cc job_folders.cc kernels.cc optimizer.cc report.cc
+          run_checkpoints.cc schedule.cc training_data.cc
   DEPS atelier_base atelier_pixels)
 # Contraction to fused multiply-adds is what the kernels are for; ISO mode turns it off.
 set_source_files_properties(kernels.cc optimizer.cc PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")
@@ -76,11 +76,18 @@ target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
 add_executable(atelier-vision main.cc)
 target_link_libraries(atelier-vision PRIVATE atelier_vision CLI11::CLI11 atelier_flags)
 
-atelier_test(training_test SOURCES training_test.cc DEPS atelier_training)
-atelier_test(vision_test SOURCES vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 300)
+atelier_test(training_test SOURCES checkpoint_test.cc training_test.cc DEPS atelier_training)
+atelier_test(vision_test SOURCES vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 900)
+# As the program sets it for itself: threads that spin take minutes where processors are shared.
+set_tests_properties(vision_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 
 # Beside torchvision's ResNet-18 and (where pip's package is on PYTHONPATH) the reference EfficientNet-Lite0.
 add_test(NAME vision_reference
   COMMAND ${PROJECT_SOURCE_DIR}/tests/vision/reference_test.py $<TARGET_FILE:atelier-vision>
           ${PROJECT_SOURCE_DIR}/.cache/weights/efficientnet-lite0.pth)
 set_tests_properties(vision_reference PROPERTIES LABELS vision TIMEOUT 300 SKIP_RETURN_CODE 77)
+
+# Target T8 in small: `tests/faults/kill_training.py --kills 100` is the whole of it.
+add_test(NAME vision_kill
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/faults/kill_training.py $<TARGET_FILE:atelier-vision> --kills 3 --term --epochs 2)
+set_tests_properties(vision_kill PROPERTIES LABELS vision TIMEOUT 900)

@@ -15,6 +15,7 @@
 #include "vision/model_files.h"
 #include "vision/pretrained.h"
 #include "vision/report.h"
+#include "vision/run_checkpoints.h"
 #include "vision/training_data.h"
 
 namespace atelier::vision {
@@ -23,6 +24,8 @@ namespace {
 // A classifier that the whole network will go on training needs a start, not the last word.
 constexpr std::size_t kWarmStartPictures = 10'000;
 constexpr double kSecondsBetweenLines = 3;
+// Raised when the meaning of a checkpoint, or what a step computes, changes.
+constexpr int kCheckpointFormat = 1;
 
 // One job from hyperparameters to files; each member function is a phase. One thread.
 class Job {
@@ -32,8 +35,11 @@ class Job {
   Result<void> run() {
     TRY(prepare());
     TRY(make_model());
-    TRY(train_head());
-    if (mode_ != FineTune::kHead && !command_.stopped()) TRY(train_trunk());
+    TRY(open_checkpoints());
+    TRY(choose_host());
+    if (!resumed_) TRY(train_head());
+    // What was resumed is only in the network once the fine-tuning has taken it over.
+    if (resumed_ || (mode_ != FineTune::kHead && !command_.stopped())) TRY(train_trunk());
     TRY(test());
     return save();
   }
@@ -65,6 +71,7 @@ class Job {
 
   Result<void> make_model() {
     const int size = h_.image_size ? *h_.image_size : TRY(suitable_image_size(data_.train));
+    h_.image_size = size;
     model_.classes = data_.train.classes;
     model_.preprocess = default_preprocess(h_.backbone, size);
     if (h_.resize) model_.preprocess.resize = *h_.resize;
@@ -74,20 +81,85 @@ class Job {
         TRY(make_network(h_.backbone, static_cast<std::int64_t>(model_.classes.size()), h_.seed));
     if (h_.use_pretrained_model) TRY(load_pretrained());
     end_phase("weights");
-    host_ = TRY(choose_engine({.backbone = h_.backbone,
-                               .image_size = size,
-                               .batch_size = h_.mini_batch_size,
-                               .precision = h_.precision,
-                               .engine = h_.engine,
-                               .threads = h_.threads}));
+    return {};
+  }
+
+  // All that decides about the weights of this run, and nothing else.
+  Result<json::object> identity() const {
+    json::object hyperparameters;
+    for (const auto& [name, value] : given_) {
+      if (name.starts_with("sagemaker_") || name.starts_with("_")) continue;
+      if (name.starts_with("checkpoint")) continue;
+      hyperparameters[name] = value;
+    }
+    return json::object{
+        {"format", kCheckpointFormat},
+        {"backbone", h_.backbone},
+        {"image_size", *h_.image_size},
+        {"hyperparameters", std::move(hyperparameters)},
+        {"data", data_.fingerprint},
+        {"validation", data_.validation ? TRY(fingerprint(*data_.validation, false)) : ""},
+        {"weights", weights_ ? weights_->sha256 : "random"}};
+  }
+
+  Result<void> open_checkpoints() {
+    const auto folder = TRY(checkpoint_folder(command_.folders, h_.checkpoint));
+    if (!folder) return {};
+    checkpoints_ = TRY(RunCheckpoints::open({.folder = *folder,
+                                             .identity = TRY(identity()),
+                                             .interval = h_.checkpoint_interval_seconds,
+                                             .budget = &*budget_,
+                                             .print = command_.print}));
+    resumed_ = checkpoints_->newest_state();
+    if (!resumed_) return {};
+    StateReader reader(*resumed_);
+    std::string mode;
+    reader("mode", mode);
+    reader("forward_rate", forward_rate_);
+    reader("interruptions", interruptions_);
+    TRY(reader.finish());
+    ++interruptions_;
+    mode_ = mode == fine_tune_name(FineTune::kPartial) ? FineTune::kPartial : FineTune::kFull;
+    return {};
+  }
+
+  // A run that goes on does so with the arithmetic that it was begun with, or says that it cannot.
+  Result<void> choose_host() {
+    ProbeOptions options{.backbone = h_.backbone,
+                         .image_size = *h_.image_size,
+                         .batch_size = h_.mini_batch_size,
+                         .precision = h_.precision,
+                         .engine = h_.engine,
+                         .threads = h_.threads};
+    const json::object* begun = checkpoints_ ? checkpoints_->host() : nullptr;
+    if (begun != nullptr) {
+      const std::string processor = find_string(*begun, "processor").value_or("");
+      const std::string torch = find_string(*begun, "torch").value_or("");
+      if (processor == processor_name() && torch == torch_version()) {
+        options.engine = find_string(*begun, "engine").value_or(options.engine);
+        options.threads = find_int(*begun, "threads").value_or(options.threads);
+      } else {
+        print(fmt::format(
+            "warning: this run was begun on '{}' with libtorch {} and goes on on '{}' with {}: "
+            "its weights will not equal those of an undisturbed one bit for bit",
+            processor, torch, processor_name(), torch_version()));
+      }
+    }
+    host_ = TRY(choose_engine(options));
+    if (checkpoints_ && begun == nullptr) {
+      TRY(checkpoints_->begin({{"engine", engine_name(host_.engine)},
+                               {"threads", host_.threads},
+                               {"processor", processor_name()},
+                               {"torch", torch_version()}}));
+    }
     if (h_.precision == Precision::kBfloat16 && host_.engine != Engine::kAtenBf16) {
       print(
           "warning: precision_dtype asks for 16 bits; this host is faster in float32, which is "
           "used");
     }
     print(fmt::format("model: backbone={} image_size={} engine={} threads={} torch={} probe={}",
-                      h_.backbone, size, engine_name(host_.engine), host_.threads, torch_version(),
-                      host_.from_cache ? "kept" : "made"));
+                      h_.backbone, *h_.image_size, engine_name(host_.engine), host_.threads,
+                      torch_version(), host_.from_cache ? "kept" : "made"));
     end_phase("probe");
     return {};
   }
@@ -158,12 +230,17 @@ class Job {
                             (weights_ ? weights_->sha256 : "random") +
                             json::serialize(preprocess_to_json(model_.preprocess));
     }
+    if (checkpoints_) {
+      options.parts = &checkpoints_->features();
+      options.part_due = [this] { return checkpoints_->due(false); };
+      options.save_part = [this](StateWriter& part) { checkpoints_->save_features(part); };
+    }
     const double begun = budget_->elapsed();
     const std::size_t pictures = order.size();
     const FeatureSet set = TRY(compute_features(model_.network, data_.train, std::move(order),
                                                 model_.preprocess, options));
     const double seconds = std::max(1e-3, budget_->elapsed() - begun);
-    forward_rate_ = set.from_cache ? 0 : static_cast<double>(set.labels.size()) / seconds;
+    forward_rate_ = set.from_cache ? 0 : static_cast<double>(set.samples.size()) / seconds;
     note_damaged(set.damaged);
     print(fmt::format("features: pictures={} seconds={:.1f} images_per_second={:.0f} cache={}",
                       pictures, seconds, static_cast<double>(pictures) / seconds,
@@ -174,7 +251,7 @@ class Job {
     head.label_smoothing = h_.label_smoothing;
     head.seed = h_.seed;
     head.class_weights = class_weights();
-    const double loss = fit_head(model_.network, set, head);
+    const double loss = fit_head(model_.network, data_.train, set, head);
     print(fmt::format("head: passes={} train_loss={:.4f}", head.passes, loss));
     end_phase("head");
     mode_ = choose_mode();
@@ -208,16 +285,17 @@ class Job {
     options.flip_average = model_.flip_average;
     options.k = static_cast<std::size_t>(h_.top_k);
     options.fail_on_damage = h_.fail_on_corrupt;
-    options.progress = [report = reporter(phase)](std::size_t done, std::size_t all) mutable {
-      report(done, all);
-    };
+    options.progress = reporter(phase);
     return options;
   }
 
   Result<void> validate_head(std::int64_t passes, double loss) {
     const Split split = data_.split();
-    validation_ = TRY(evaluate(model_.network, *split.validation_folder, split.validation,
-                               model_.preprocess, evaluation_options("validation")));
+    Result<EvaluationRun> run = evaluate(model_.network, *split.validation_folder, split.validation,
+                                         model_.preprocess, evaluation_options("validation"));
+    if (!run && run.error().code == Code::kCancelled) return {};
+    if (!run) return run.error();
+    validation_ = *std::move(run);
     print(fmt::format("Epoch[{}] Train-loss={:.6f}", passes, loss));
     print(fmt::format("train-loss: {:.6f}", loss));
     for (const std::string& line : validation_lines(passes, validation_.evaluation)) print(line);
@@ -239,10 +317,21 @@ class Job {
     plan.reserve_seconds = reserve();
     plan.stopped = command_.stopped;
     plan.print = command_.print;
+    if (resumed_) plan.resume = &*resumed_;
+    if (checkpoints_) {
+      plan.checkpoint_due = [this](bool end_of_epoch) { return checkpoints_->due(end_of_epoch); };
+      plan.save_checkpoint = [this](StateWriter& state) {
+        state("mode", std::string(fine_tune_name(mode_)));
+        state("forward_rate", forward_rate_);
+        state("interruptions", interruptions_);
+        checkpoints_->save_state(state);
+      };
+    }
     print(fmt::format("fine-tune: mode={} optimizer={} learning_rate={} batch={}",
                       fine_tune_name(mode_), optimizer_name(h_.optimizer.kind), h_.learning_rate,
                       h_.mini_batch_size));
     tuned_ = TRY(fine_tune(model_.network, split, plan));
+    resumed_.reset();
     validation_ = std::move(tuned_->best);
     for (const auto& [path, reason] : tuned_->damaged) damaged_[path] = reason;
     end_phase("fine-tune");
@@ -253,8 +342,11 @@ class Job {
     if (!data_.test || command_.stopped()) return {};
     std::vector<std::uint32_t> order(data_.test->samples.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-    test_ = TRY(evaluate(model_.network, *data_.test, std::move(order), model_.preprocess,
-                         evaluation_options("test")));
+    Result<EvaluationRun> run = evaluate(model_.network, *data_.test, std::move(order),
+                                         model_.preprocess, evaluation_options("test"));
+    if (!run && run.error().code == Code::kCancelled) return {};
+    if (!run) return run.error();
+    test_ = *std::move(run);
     print(fmt::format("Test-accuracy={:.6f}", test_->evaluation.top_1));
     print(
         fmt::format("Test-top_k_accuracy_{}={:.6f}", test_->evaluation.k, test_->evaluation.top_k));
@@ -295,12 +387,18 @@ class Job {
       print(fmt::format("confused: {} taken for {}: {}", model_.classes[c.truth],
                         model_.classes[c.prediction], c.count));
     }
+    if (checkpoints_ && checkpoints_->pace().count() > 0) {
+      print(fmt::format("checkpoints: saved={} seconds={:.2f}", checkpoints_->pace().count(),
+                        checkpoints_->pace().cost()));
+    }
     print(fmt::format("done: stopped={} damaged={} seconds={:.1f} processor_seconds={:.1f}",
                       command_.stopped(), damaged, budget_->elapsed(), process_seconds()));
   }
 
   [[nodiscard]] json::object training_card() const {
-    json::object training{{"fine_tune", fine_tune_name(mode_)}, {"stopped", command_.stopped()}};
+    json::object training{{"fine_tune", fine_tune_name(mode_)},
+                          {"stopped", command_.stopped()},
+                          {"interruptions", interruptions_}};
     json::object durations;
     for (const auto& [phase, seconds] : durations_) durations[phase] = seconds;
     training["seconds"] = std::move(durations);
@@ -369,6 +467,9 @@ class Job {
   HostChoice host_;
   FineTune mode_ = FineTune::kHead;
   double forward_rate_ = 0;  // pictures a second
+  std::optional<RunCheckpoints> checkpoints_;
+  std::optional<Checkpoint> resumed_;
+  std::uint64_t interruptions_ = 0;  // after which it went on from a state of the fine-tuning
   double phase_started_ = 0;
   std::map<std::string, double> durations_;
   std::map<std::string, std::string> damaged_;

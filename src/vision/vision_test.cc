@@ -302,6 +302,65 @@ TEST_F(TrainingTest, AStopKeepsAModelThatPredicts) {
   EXPECT_TRUE(load_model(folders.model(), scratch.path()));
 }
 
+// Stopped after every few steps until one attempt ends by itself.
+TEST_F(TrainingTest, HoweverOftenItIsStoppedItGoesOnToTheSameWeights) {
+  const std::string settings =
+      R"({"use_pretrained_model":"0","epochs":"2","mini_batch_size":"8","image_size":"32","engine":"fused-fp32","threads":"2","checkpoint_interval_seconds":"0")";
+  const JobFolders alone = job("alone", settings + "}");
+  ASSERT_TRUE(train(alone));
+  const std::string expected = *read_file(alone.model() / "model.safetensors");
+  for (const int patience : {2, 5}) {
+    const JobFolders folders = job("job" + std::to_string(patience), settings + "}");
+    ASSERT_TRUE(make_folders(folders.root / "checkpoints"));
+    std::size_t attempts = 0;
+    for (bool ended = false; !ended; ++attempts) {
+      ASSERT_LT(attempts, 12U);
+      int asked = 0;
+      ASSERT_TRUE(train(folders, [&] { return ++asked >= patience; }));
+      ended = std::ranges::any_of(lines_, [](const std::string& line) {
+        return line.starts_with("Epoch[2] Validation-accuracy=");
+      });
+      // A stop leaves a model, too.
+      ASSERT_TRUE(load_model(folders.model(), temp_.path() / "scratch"));
+    }
+    EXPECT_GT(attempts, 2U);
+    EXPECT_THAT(lines_, Contains(testing::StartsWith("resumed: ")));
+    EXPECT_EQ(*read_file(folders.model() / "model.safetensors"), expected) << patience;
+    const json::value card = *read_json_file(folders.model() / "model_card.json");
+    const json::object& training = *find_object(card, "training");
+    EXPECT_EQ(find_int(training, "interruptions"), static_cast<std::int64_t>(attempts) - 1);
+    EXPECT_EQ(find_array(training, "epochs")->size(), 2U);
+  }
+}
+
+TEST_F(TrainingTest, FeaturesThatWereComputedBeforeAStopAreNotComputedAgain) {
+  const JobFolders first = job("first", kSmall);
+  ASSERT_TRUE(train(first));
+  const std::string weights = (first.model() / "model.safetensors").string();
+  const std::string settings =
+      R"({"epochs":"3","mini_batch_size":"8","image_size":"32","engine":"fused-fp32","threads":"2","fine_tune":"head","checkpoint_interval_seconds":"0","pretrained_weights":")" +
+      weights + "\"}";
+  const JobFolders alone = job("alone", settings);
+  ASSERT_TRUE(train(alone));
+  const JobFolders folders = job("job", settings);
+  ASSERT_TRUE(make_folders(folders.root / "checkpoints"));
+  ASSERT_TRUE(train(folders, [] { return true; }));
+  const auto parts = [&] {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(folders.root / "checkpoints")) {
+      std::string name = entry.path().filename().string();
+      if (name.starts_with("features-")) names.push_back(std::move(name));
+    }
+    return names;
+  };
+  ASSERT_EQ(parts().size(), 1U);
+  ASSERT_TRUE(train(folders));
+  // With a checkpoint due after every batch, features computed anew would have made another part.
+  EXPECT_EQ(parts().size(), 1U);
+  EXPECT_EQ(*read_file(folders.model() / "model.safetensors"),
+            *read_file(alone.model() / "model.safetensors"));
+}
+
 TEST_F(TrainingTest, ASecondTrainingStartsFromTheModelOfTheFirst) {
   const JobFolders first = job("first", kSmall);
   ASSERT_TRUE(train(first));

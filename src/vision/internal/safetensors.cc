@@ -229,8 +229,8 @@ Result<void> write_safetensors(const std::filesystem::path& path,
   const std::string header = header_text(tensors, metadata);
   const std::uint64_t length = header.size();
   // Streamed instead of write_file_durably, which would need all of it in one string.
-  std::filesystem::path temporary = path;
-  temporary += ".tmp-" + random_id(8);
+  const std::filesystem::path temporary =
+      path.parent_path() / ("." + path.filename().string() + "." + random_id(8) + ".tmp");
   const auto write = [&]() -> Result<void> {
     const UniqueFd fd = TRY(open_file(temporary, O_WRONLY | O_CREAT | O_EXCL, 0644));
     TRY(write_all(fd.get(), std::as_bytes(std::span(&length, 1))));
