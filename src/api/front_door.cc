@@ -245,6 +245,7 @@ class FrontDoor : public http::Handler {
 
  private:
   std::unique_ptr<http::Exchange> begin_s3(const http::RequestHead& head) {
+    if (head.method == "OPTIONS") return http::answer(parts_.s3.preflight(head));
     Result<http::Verified> verified = http::verify(head, parts_.keys, parts_.clock.now());
     if (verified && verified->service != "s3") {
       verified = Error{Code::kUnauthenticated,

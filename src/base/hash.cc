@@ -17,6 +17,8 @@ const EVP_MD* algorithm(Digest kind) {
       return EVP_sha1();
     case Digest::kSha256:
       return EVP_sha256();
+    case Digest::kSha512:
+      return EVP_sha512();
   }
   return EVP_sha256();
 }

@@ -15,7 +15,7 @@ namespace atelier {
 
 using Sha256 = std::array<std::uint8_t, 32>;
 
-enum class Digest { kMd5, kSha1, kSha256 };
+enum class Digest { kMd5, kSha1, kSha256, kSha512 };
 
 // A running digest.
 class Hasher {

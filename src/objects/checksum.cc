@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+// Inlined: the library need not be there when the program runs.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <array>
 #include <bit>
 #include <cstring>
@@ -201,6 +205,16 @@ std::string_view checksum_name(ChecksumKind kind) {
       return "SHA1";
     case ChecksumKind::kSha256:
       return "SHA256";
+    case ChecksumKind::kSha512:
+      return "SHA512";
+    case ChecksumKind::kMd5:
+      return "MD5";
+    case ChecksumKind::kXxhash64:
+      return "XXHASH64";
+    case ChecksumKind::kXxhash3:
+      return "XXHASH3";
+    case ChecksumKind::kXxhash128:
+      return "XXHASH128";
   }
   return "";
 }
@@ -228,11 +242,18 @@ std::size_t checksum_length(ChecksumKind kind) {
     case ChecksumKind::kCrc32c:
       return 4;
     case ChecksumKind::kCrc64Nvme:
+    case ChecksumKind::kXxhash64:
+    case ChecksumKind::kXxhash3:
       return 8;
+    case ChecksumKind::kMd5:
+    case ChecksumKind::kXxhash128:
+      return 16;
     case ChecksumKind::kSha1:
       return 20;
     case ChecksumKind::kSha256:
       return 32;
+    case ChecksumKind::kSha512:
+      return 64;
   }
   return 0;
 }
@@ -267,14 +288,64 @@ std::uint64_t crc_combine(ChecksumKind kind, std::uint64_t a, std::uint64_t b,
   return multiply(shift, a, p, top) ^ b;
 }
 
+// The state of one of the xxHash family, which its library wants aligned.
+struct Checksummer::Xxhash {
+  XXH64_state_t classic;
+  XXH3_state_t modern;
+};
+
+namespace {
+
+template <typename Canonical>
+std::string raw_of(const Canonical& canonical) {
+  return {reinterpret_cast<const char*>(canonical.digest), sizeof canonical.digest};
+}
+
+}  // namespace
+
+Checksummer::Checksummer(Checksummer&&) noexcept = default;
+Checksummer::~Checksummer() = default;
+
 Checksummer::Checksummer(ChecksumKind kind) : kind_(kind) {
-  if (kind == ChecksumKind::kSha1) hasher_.emplace(Digest::kSha1);
-  if (kind == ChecksumKind::kSha256) hasher_.emplace(Digest::kSha256);
+  switch (kind) {
+    case ChecksumKind::kSha1:
+      hasher_.emplace(Digest::kSha1);
+      break;
+    case ChecksumKind::kSha256:
+      hasher_.emplace(Digest::kSha256);
+      break;
+    case ChecksumKind::kSha512:
+      hasher_.emplace(Digest::kSha512);
+      break;
+    case ChecksumKind::kMd5:
+      hasher_.emplace(Digest::kMd5);
+      break;
+    case ChecksumKind::kXxhash64:
+      xxhash_ = std::make_unique<Xxhash>();
+      XXH64_reset(&xxhash_->classic, 0);
+      break;
+    case ChecksumKind::kXxhash3:
+      xxhash_ = std::make_unique<Xxhash>();
+      XXH3_64bits_reset(&xxhash_->modern);
+      break;
+    case ChecksumKind::kXxhash128:
+      xxhash_ = std::make_unique<Xxhash>();
+      XXH3_128bits_reset(&xxhash_->modern);
+      break;
+    default:
+      break;
+  }
 }
 
 void Checksummer::update(std::span<const std::byte> bytes) {
   if (hasher_) {
     hasher_->update(bytes);
+  } else if (kind_ == ChecksumKind::kXxhash64) {
+    XXH64_update(&xxhash_->classic, bytes.data(), bytes.size());
+  } else if (kind_ == ChecksumKind::kXxhash3) {
+    XXH3_64bits_update(&xxhash_->modern, bytes.data(), bytes.size());
+  } else if (kind_ == ChecksumKind::kXxhash128) {
+    XXH3_128bits_update(&xxhash_->modern, bytes.data(), bytes.size());
   } else {
     crc_ = crc_update(kind_, crc_, bytes);
   }
@@ -284,7 +355,21 @@ void Checksummer::update(std::string_view bytes) {
   update(std::as_bytes(std::span{bytes.data(), bytes.size()}));
 }
 
-std::string Checksummer::finish() { return hasher_ ? hasher_->finish() : big_endian(kind_, crc_); }
+std::string Checksummer::finish() {
+  if (hasher_) return hasher_->finish();
+  if (kind_ == ChecksumKind::kXxhash128) {
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&xxhash_->modern));
+    return raw_of(canonical);
+  }
+  if (kind_ == ChecksumKind::kXxhash64) {
+    return big_endian(kind_, XXH64_digest(&xxhash_->classic));
+  }
+  if (kind_ == ChecksumKind::kXxhash3) {
+    return big_endian(kind_, XXH3_64bits_digest(&xxhash_->modern));
+  }
+  return big_endian(kind_, crc_);
+}
 
 std::string checksum_base64(ChecksumKind kind, std::string_view bytes) {
   Checksummer summer{kind};

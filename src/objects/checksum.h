@@ -1,7 +1,8 @@
-// The checksums that S3 clients send and ask for: CRC32, CRC32C, CRC64NVME, SHA-1 and SHA-256,
-// computed as bytes pass, and combined over the parts of a multipart upload.
+// The checksums that S3 clients send and ask for, computed as bytes pass, and combined over the
+// parts of a multipart upload.
 //
-// Source: "Checking object integrity" of the Amazon S3 User Guide. CRC values travel big-endian.
+// Source: "Checking object integrity" of the Amazon S3 User Guide, and the service model of
+// botocore 1.44 for the newer five. CRCs and xxHashes travel big-endian.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +19,28 @@
 
 namespace atelier::objects {
 
-enum class ChecksumKind { kCrc32, kCrc32c, kCrc64Nvme, kSha1, kSha256 };
+enum class ChecksumKind {
+  kCrc32,
+  kCrc32c,
+  kCrc64Nvme,
+  kSha1,
+  kSha256,
+  kSha512,
+  kMd5,
+  kXxhash64,
+  kXxhash3,  // of 64 bits
+  kXxhash128
+};
 
-// "CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"; the header is "x-amz-checksum-" in lower case.
+// "CRC32", "CRC32C", "SHA256", "XXHASH3" ...; the header is "x-amz-checksum-" in lower case.
 std::string_view checksum_name(ChecksumKind kind);
 std::optional<ChecksumKind> find_checksum_kind(std::string_view name);
 std::string checksum_header(ChecksumKind kind);
-inline constexpr ChecksumKind kChecksumKinds[] = {ChecksumKind::kCrc32, ChecksumKind::kCrc32c,
-                                                  ChecksumKind::kCrc64Nvme, ChecksumKind::kSha1,
-                                                  ChecksumKind::kSha256};
+inline constexpr ChecksumKind kChecksumKinds[] = {
+    ChecksumKind::kCrc32,    ChecksumKind::kCrc32c,   ChecksumKind::kCrc64Nvme,
+    ChecksumKind::kSha1,     ChecksumKind::kSha256,   ChecksumKind::kSha512,
+    ChecksumKind::kMd5,      ChecksumKind::kXxhash64, ChecksumKind::kXxhash3,
+    ChecksumKind::kXxhash128};
 constexpr bool is_crc(ChecksumKind kind) {
   return kind == ChecksumKind::kCrc32 || kind == ChecksumKind::kCrc32c ||
          kind == ChecksumKind::kCrc64Nvme;
@@ -48,6 +62,9 @@ struct Checksum {
 class Checksummer {
  public:
   explicit Checksummer(ChecksumKind kind);
+  Checksummer(Checksummer&&) noexcept;
+  Checksummer& operator=(Checksummer&&) = delete;
+  ~Checksummer();
   void update(std::span<const std::byte> bytes);
   void update(std::string_view bytes);
   [[nodiscard]] ChecksumKind kind() const { return kind_; }
@@ -58,6 +75,8 @@ class Checksummer {
   ChecksumKind kind_;
   std::uint64_t crc_ = 0;
   std::optional<Hasher> hasher_;
+  struct Xxhash;
+  std::unique_ptr<Xxhash> xxhash_;
 };
 
 std::string checksum_base64(ChecksumKind kind, std::string_view bytes);

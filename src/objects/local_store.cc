@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -18,15 +19,21 @@ Result<std::unique_ptr<LocalStore>> LocalStore::open(const std::filesystem::path
 namespace internal {
 namespace {
 
-constexpr std::int64_t kFormat = 1;
-// Twice what the log of the index grows to before it is moved into the database (1,000 pages of
-// 4 KiB): so that a removal can be noted and the log be moved.
-constexpr off_t kReserveBytes = 8 << 20;
+// Of the log of the index, in pages of 4 KiB, before it is moved into the database.
+constexpr int kLogPages = 1000;
+// Twice what the log grows to: so that a removal can be noted and the log be moved.
+constexpr off_t kReserveBytes = off_t{2} * kLogPages * 4096;
+// With less room than this on the disk, every removal gives back what it has freed in the index.
+constexpr std::uint64_t kTightBytes = std::uint64_t{64} << 20;
+// What one call of shrink() gives back.
+constexpr int kShrinkPages = 1000;
 
 // `modified` and `created` are milliseconds since 1970. Bodies are in a table of their own, so that
-// a page of the index holds many keys and listings touch few pages.
-constexpr const char* kSchema = R"sql(
-BEGIN IMMEDIATE;
+// a page of the index holds many keys and listings touch few pages. What is there already when a
+// database without a version is opened is of the time when `meta` held the version.
+const std::vector<std::string>& schema() {
+  static const std::vector<std::string> steps = {
+      R"sql(
 CREATE TABLE IF NOT EXISTS meta(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS buckets(
   id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, region TEXT NOT NULL,
@@ -50,8 +57,20 @@ CREATE TABLE IF NOT EXISTS parts(
   PRIMARY KEY(upload, number)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS parts_by_file ON parts(file) WHERE file IS NOT NULL;
 CREATE TABLE IF NOT EXISTS garbage(file TEXT PRIMARY KEY) WITHOUT ROWID;
-COMMIT;
-)sql";
+)sql",
+      // Parts side by side in a file of the upload, each at its place; documents about buckets.
+      R"sql(
+ALTER TABLE uploads ADD COLUMN file TEXT;
+ALTER TABLE uploads ADD COLUMN slot_bytes INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX uploads_by_file ON uploads(file) WHERE file IS NOT NULL;
+ALTER TABLE parts ADD COLUMN place INTEGER;
+CREATE TABLE bucket_documents(
+  bucket INTEGER NOT NULL, name TEXT NOT NULL, document TEXT NOT NULL,
+  PRIMARY KEY(bucket, name)) WITHOUT ROWID;
+INSERT OR REPLACE INTO meta(name, value) VALUES('format', 2);
+)sql"};
+  return steps;
+}
 
 Result<std::optional<std::int64_t>> find_meta(Database& db, std::string_view name) {
   Rows find = TRY(db.query("SELECT value FROM meta WHERE name = ?", {name}));
@@ -64,20 +83,12 @@ Result<void> set_meta(Database& db, std::string_view name, std::int64_t value) {
   return {};
 }
 
-Result<void> make_schema(Database& db, const std::filesystem::path& folder) {
-  TRY(db.script(kSchema));
-  const std::optional<std::int64_t> format = TRY(find_meta(db, "format"));
-  if (!format) return set_meta(db, "format", kFormat);
-  if (*format == kFormat) return {};
-  return Error{Code::kFailedPrecondition,
-               fmt::format("the object store in '{}' has format {}; this program reads format {}",
-                           folder.string(), *format, kFormat)};
-}
-
 Result<bool> has_row(Database& db, const std::string& file) {
-  Rows find = TRY(db.query(
-      "SELECT 1 FROM objects WHERE file = ?1 UNION ALL SELECT 1 FROM parts WHERE file = ?1",
-      {file}));
+  Rows find =
+      TRY(db.query("SELECT 1 FROM objects WHERE file = ?1 UNION ALL SELECT 1 FROM parts WHERE file "
+                   "= ?1 UNION ALL "
+                   "SELECT 1 FROM uploads WHERE file = ?1",
+                   {file}));
   return find.step();
 }
 
@@ -91,6 +102,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& 
   if (!lock) return lock.error().within("object store '" + folder.string() + "'");
   store->lock_ = *std::move(lock);
   store->files_ = TRY(BodyFiles::open(folder / "bodies"));
+  store->slots_ = std::make_unique<PartSlots>(*store->files_);
   store->reserve_ = TRY(open_file(folder / "reserve", O_RDWR | O_CREAT, 0600));
   Result<void> recovered = store->recover();
   if (!recovered && recovered.error().code == Code::kResourceExhausted) {
@@ -104,7 +116,7 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& 
 
 Result<void> StoreImpl::recover() {
   std::unique_ptr<Database> db = TRY(connect());
-  TRY(make_schema(*db, folder_));
+  TRY(sqlite::migrate(*db, schema()));
   TRY(sync_folder(folder_));
   // Removed from the index before the crash, but perhaps not from the disk.
   {
@@ -134,8 +146,10 @@ Result<std::unique_ptr<Database>> StoreImpl::connect() const {
       folder_ / "index.db",
       {.name = "object index",
        .busy_timeout_ms = 10'000,
-       .pragmas = "PRAGMA wal_autocheckpoint=4000; PRAGMA journal_size_limit=67108864;"
-                  "PRAGMA temp_store=MEMORY; PRAGMA cell_size_check=ON;"})));
+       .pragmas = fmt::format("PRAGMA auto_vacuum=INCREMENTAL; PRAGMA wal_autocheckpoint={};"
+                              "PRAGMA journal_size_limit=67108864; PRAGMA temp_store=MEMORY;"
+                              "PRAGMA cell_size_check=ON;",
+                              kLogPages)})));
 }
 
 StoreImpl::Reader::~Reader() {
@@ -187,19 +201,50 @@ Result<void> StoreImpl::commit(const Change& change) {
 
 Result<void> StoreImpl::commit_removal(const Change& change) {
   Result<void> done = commit(change);
-  if (done || done.error().code != Code::kResourceExhausted) return done;
+  const bool was_full = !done && done.error().code == Code::kResourceExhausted;
+  if (!was_full && !(done && is_tight())) return done;
   const std::lock_guard lock{reserve_mutex_};
-  release_reserve();
-  done = commit(change);
+  if (was_full) {
+    release_reserve();
+    done = commit(change);
+  }
   if (done) {
-    const Result<std::unique_ptr<Database>> index = connect();
-    if (index) {
-      ignore_error((*index)->script("PRAGMA wal_checkpoint(TRUNCATE)"),
-                   "the log stays as large as it is");
-    }
+    ignore_error(give_back_pages(), "the index stays as large as it is; what it holds is right");
   }
   keep_reserve();
   return done;
+}
+
+bool StoreImpl::is_tight() const {
+  struct statvfs disk {};
+  return statvfs(folder_.c_str(), &disk) == 0 && disk.f_bavail * disk.f_frsize < kTightBytes;
+}
+
+Result<void> StoreImpl::give_back_pages() {
+  TRY(writer_->run([](Database& db) {
+    return db.script(fmt::format("PRAGMA incremental_vacuum({})", kShrinkPages));
+  }));
+  // Only now the file becomes shorter.
+  return TRY(connect())->script("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+Result<bool> StoreImpl::shrink() {
+  {
+    const auto db = TRY(reader());
+    const auto pragma = [&](const char* sql) -> Result<std::int64_t> {
+      Rows row = TRY((**db).query(sql));
+      TRY(row.step());
+      return row.integer(0);
+    };
+    // 2: incremental. Databases of format 1 were made without it; they keep their free pages.
+    const bool can = TRY(pragma("PRAGMA auto_vacuum")) == 2;
+    const std::int64_t free_pages = TRY(pragma("PRAGMA freelist_count"));
+    const std::int64_t pages = TRY(pragma("PRAGMA page_count"));
+    // Some are kept: the next small objects will want them.
+    if (!can || free_pages < std::max<std::int64_t>(pages / 4, 4 * kShrinkPages)) return false;
+  }
+  TRY(give_back_pages());
+  return true;
 }
 
 void StoreImpl::keep_reserve() {
@@ -218,7 +263,7 @@ void StoreImpl::collect(const Garbage& garbage) {
 }
 
 Result<void> StoreImpl::drop_body(Database& db, Garbage& garbage, const BodyRef& ref) const {
-  if (!ref.file.empty()) garbage.push_back(ref.file);
+  if (!ref.file.empty() && !ref.place) garbage.push_back(ref.file);
   if (ref.inline_id == 0) return {};
   TRY(db.run("DELETE FROM bodies WHERE id = ?", {ref.inline_id}));
   return {};
@@ -253,6 +298,29 @@ Result<std::vector<BucketRecord>> StoreImpl::list_buckets() {
   return buckets;
 }
 
+Result<std::string> StoreImpl::bucket_document(const std::string& bucket, const std::string& name) {
+  const auto db = TRY(reader());
+  const std::int64_t id = TRY(bucket_id(**db, bucket));
+  Rows find = TRY((**db).query(
+      "SELECT document FROM bucket_documents WHERE bucket = ? AND name = ?", {id, name}));
+  if (!TRY(find.step())) return std::string{};
+  return find.text(0);
+}
+
+Result<void> StoreImpl::set_bucket_document(const std::string& bucket, const std::string& name,
+                                            const std::string& document) {
+  return commit([&](Database& db, Garbage&) -> Result<void> {
+    const std::int64_t id = TRY(bucket_id(db, bucket));
+    if (document.empty()) {
+      TRY(db.run("DELETE FROM bucket_documents WHERE bucket = ? AND name = ?", {id, name}));
+    } else {
+      TRY(db.run("INSERT OR REPLACE INTO bucket_documents(bucket, name, document) VALUES(?, ?, ?)",
+                 {id, name, document}));
+    }
+    return {};
+  });
+}
+
 Result<void> StoreImpl::delete_bucket(const std::string& name) {
   return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
     const std::int64_t id = TRY(bucket_id(db, name));
@@ -264,10 +332,14 @@ Result<void> StoreImpl::delete_bucket(const std::string& name) {
     // Uploads that nobody completed do not keep a bucket alive.
     std::vector<std::string> uploads;
     {
-      Rows rows = TRY(db.query("SELECT id FROM uploads WHERE bucket = ?", {id}));
-      while (TRY(rows.step())) uploads.emplace_back(rows.bytes(0));
+      Rows rows = TRY(db.query("SELECT id, file FROM uploads WHERE bucket = ?", {id}));
+      while (TRY(rows.step())) {
+        uploads.push_back(rows.text(0));
+        if (!rows.null(1)) garbage.push_back(rows.text(1));
+      }
     }
     for (const std::string& upload : uploads) TRY(drop_parts(db, garbage, upload));
+    TRY(db.run("DELETE FROM bucket_documents WHERE bucket = ?", {id}));
     TRY(db.run("DELETE FROM uploads WHERE bucket = ?", {id}));
     TRY(db.run("DELETE FROM buckets WHERE id = ?", {id}));
     return {};

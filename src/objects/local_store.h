@@ -33,6 +33,7 @@ namespace atelier::objects {
 
 inline constexpr std::size_t kInlineBytes = std::size_t{64} << 10;
 inline constexpr std::uint64_t kMinPartBytes = std::uint64_t{5} << 20;
+inline constexpr std::uint64_t kMaxObjectBytes = std::uint64_t{5} << 40;
 
 // Header fields that are kept with an object and given back, names in lower case.
 using StoredHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -43,15 +44,24 @@ struct BucketRecord {
   Time created{};
 };
 
+// A part of an object that was uploaded in parts.
+struct ObjectPart {
+  unsigned number = 0;
+  std::uint64_t size = 0;
+  std::string checksum{};  // base64, of the object's kind; "": none was kept
+
+  friend bool operator==(const ObjectPart&, const ObjectPart&) = default;
+};
+
 struct ObjectRecord {
   std::string key{};
   std::uint64_t size = 0;
   Time modified{};
   std::string etag{};  // without quotes
   std::optional<Checksum> checksum{};
-  StoredHeaders headers{};                  // empty in listings
-  std::string tags{};                       // "a=1&b=2", encoded; empty in listings
-  std::vector<std::uint64_t> part_sizes{};  // of a multipart upload; empty in listings
+  StoredHeaders headers{};          // empty in listings
+  std::string tags{};               // "a=1&b=2", encoded; empty in listings
+  std::vector<ObjectPart> parts{};  // of a multipart upload; empty in listings
 };
 
 // An object's bytes: in memory, or an open file that stays readable whatever happens to the object.
@@ -72,7 +82,7 @@ struct NewObject {
   std::optional<Checksum> checksum{};
   StoredHeaders headers{};
   std::string tags{};
-  std::vector<std::uint64_t> part_sizes{};
+  std::vector<ObjectPart> parts{};
   Conditions conditions{};
 };
 
@@ -124,9 +134,24 @@ struct PartRecord {
 struct UploadQuery {
   std::string bucket{};
   std::string prefix{};
-  std::string after_key{};
+  std::string delimiter{};
+  std::string after_key{};  // uploads of this key too, behind `after_id`, when that is given
   std::string after_id{};
+  std::optional<Time> created_before{};
   std::size_t limit = 1000;
+};
+struct UploadPage {
+  std::vector<UploadRecord> uploads{};
+  std::vector<std::string> common_prefixes{};
+  bool truncated = false;
+  std::string last_key{};  // UploadQuery::after_key and after_id of the next page
+  std::string last_id{};
+};
+
+// One of many removals in one request.
+struct Removal {
+  std::string key{};
+  std::string if_match{};  // as in Conditions
 };
 struct CompletedPart {
   unsigned number = 0;
@@ -140,6 +165,7 @@ struct CompleteUpload {
   std::vector<CompletedPart> parts{};
   Conditions conditions{};
   std::optional<Checksum> checksum{};   // of the whole, as the client has it
+  std::optional<bool> composite{};      // what that is of, as the client has it
   std::optional<std::uint64_t> size{};  // as the client has it
 };
 
@@ -154,6 +180,11 @@ class LocalStore {
   virtual Result<BucketRecord> find_bucket(const std::string& name) = 0;
   virtual Result<void> delete_bucket(const std::string& name) = 0;
   virtual Result<std::vector<BucketRecord>> list_buckets() = 0;
+  // Documents about a bucket, such as its tags: kept as they come, "" when there is none.
+  virtual Result<std::string> bucket_document(const std::string& bucket,
+                                              const std::string& name) = 0;
+  virtual Result<void> set_bucket_document(const std::string& bucket, const std::string& name,
+                                           const std::string& document) = 0;
 
   virtual std::unique_ptr<PendingBody> start_body() = 0;
 
@@ -169,8 +200,9 @@ class LocalStore {
   // An object that is not there is removed already.
   virtual Result<void> remove(const std::string& bucket, const std::string& key,
                               const std::string& if_match = {}) = 0;
-  virtual Result<void> remove_many(const std::string& bucket,
-                                   const std::vector<std::string>& keys) = 0;
+  // What became of each, in their order; in one transaction.
+  virtual Result<std::vector<Result<void>>> remove_many(const std::string& bucket,
+                                                        const std::vector<Removal>& removals) = 0;
   virtual Result<void> set_tags(const std::string& bucket, const std::string& key,
                                 const std::string& tags) = 0;
   virtual Result<ListResult> list(const ListQuery& query) = 0;
@@ -179,17 +211,24 @@ class LocalStore {
   virtual Result<std::string> create_upload(const UploadRecord& upload) = 0;
   virtual Result<UploadRecord> find_upload(const std::string& bucket, const std::string& key,
                                            const std::string& id) = 0;
+  // For a part of `length` bytes, which may find its place in the object at once.
+  virtual Result<std::unique_ptr<PendingBody>> start_part(const UploadRecord& upload,
+                                                          unsigned number,
+                                                          std::uint64_t length) = 0;
   virtual Result<PartRecord> put_part(const UploadRecord& upload, const PartRecord& part,
                                       std::unique_ptr<PendingBody> body) = 0;
   virtual Result<std::vector<PartRecord>> list_parts(const std::string& upload_id,
                                                      unsigned after_number, std::size_t limit) = 0;
-  virtual Result<std::pair<std::vector<UploadRecord>, bool>> list_uploads(
-      const UploadQuery& query) = 0;
+  virtual Result<UploadPage> list_uploads(const UploadQuery& query) = 0;
   virtual Result<void> abort_upload(const std::string& bucket, const std::string& key,
                                     const std::string& id) = 0;
-  // Joins the parts, whose numbers must rise and whose ETags must be those that were stored. Asked
-  // again after it was done, the answer is the same.
+  // Joins the parts, whose numbers must rise and whose ETags must be those that were stored; in no
+  // time when they lie side by side already. Asked again after it was done, the answer is the same.
   virtual Result<ObjectRecord> complete_upload(const CompleteUpload& request) = 0;
+
+  // Gives room in the index that removals have left back to the disk, a bounded amount a call.
+  // False when there is none to give.
+  virtual Result<bool> shrink() = 0;
 };
 
 }  // namespace atelier::objects

@@ -24,11 +24,15 @@ constexpr std::uint64_t kWriters = 4;
 constexpr std::uint64_t kKeys = 12;  // of each writer, replaced and removed again and again
 constexpr std::uint64_t kSeed = 2026;
 
+// In two parts, the first of which is as small as it may be.
+bool in_parts(std::uint64_t version) { return version % 7 == 3; }
+
 // A body says which version of which key it is, in every 8 bytes, so that a torn or foreign one
 // shows.
 std::string body_of(std::uint64_t writer, std::uint64_t version) {
   constexpr std::size_t kSizes[] = {8, 1024, kInlineBytes, kInlineBytes + 8, 400'000};
-  std::string bytes(kSizes[rng(kSeed, writer, version) % std::size(kSizes)], '\0');
+  const std::size_t first_part = in_parts(version) ? kMinPartBytes : 0;
+  std::string bytes(first_part + kSizes[rng(kSeed, writer, version) % std::size(kSizes)], '\0');
   for (std::size_t i = 0; i < bytes.size(); i += 8) {
     const std::uint64_t word = rng(kSeed, writer + 100, version);
     std::memcpy(bytes.data() + i, &word, 8);
@@ -49,11 +53,39 @@ struct Note {
   bool acknowledged;
 };
 
+std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span{text.data(), text.size()});
+}
+
+bool write_in_parts(LocalStore& store, const std::string& key, std::string_view bytes,
+                    const std::string& tags) {
+  UploadRecord upload{.bucket = "bucket", .key = key, .tags = tags};
+  const Result<std::string> id = store.create_upload(upload);
+  if (!id) return false;
+  upload.id = *id;
+  CompleteUpload request{.bucket = "bucket", .key = key, .id = *id};
+  const std::string_view parts[] = {bytes.substr(0, kMinPartBytes), bytes.substr(kMinPartBytes)};
+  for (unsigned number = 1; number <= 2; ++number) {
+    const std::string_view part = parts[number - 1];
+    auto body = store.start_part(upload, number, part.size());
+    if (!body || !(*body)->append(as_bytes(part))) return false;
+    const std::string etag = to_hex(digest(Digest::kMd5, part));
+    if (!store.put_part(upload, {.number = number, .size = 0, .etag = etag}, *std::move(body))) {
+      return false;
+    }
+    request.parts.push_back({number, etag});
+  }
+  return store.complete_upload(request).has_value();
+}
+
 bool write_version(LocalStore& store, std::uint64_t writer, std::uint64_t version) {
   if (removes(version)) return store.remove("bucket", key_of(writer, version)).has_value();
   const std::string bytes = body_of(writer, version);
+  if (in_parts(version)) {
+    return write_in_parts(store, key_of(writer, version), bytes, std::to_string(version));
+  }
   auto body = store.start_body();
-  if (!body->append(std::as_bytes(std::span{bytes.data(), bytes.size()}))) return false;
+  if (!body->append(as_bytes(bytes))) return false;
   NewObject object{.bucket = "bucket",
                    .key = key_of(writer, version),
                    .etag = to_hex(digest(Digest::kMd5, bytes))};
@@ -142,6 +174,12 @@ void check(const fs::path& folder, const Expected& expected) {
     const bool next =
         under_way != expected.started.end() && is_version(**store, writer, key, under_way->second);
     EXPECT_TRUE(old || next) << key << " is neither version " << version << " nor the next";
+  }
+  // What a kill left of uploads goes when they are given up.
+  const auto left = (*store)->list_uploads({.bucket = "bucket"});
+  ASSERT_TRUE(left);
+  for (const UploadRecord& upload : left->uploads) {
+    EXPECT_TRUE((*store)->abort_upload("bucket", upload.key, upload.id));
   }
   const auto page = (*store)->list({.bucket = "bucket"});
   ASSERT_TRUE(page);

@@ -49,15 +49,15 @@ Result<void> StoreImpl::replace_object(Database& db, Garbage& garbage, const New
   TRY(drop_body(db, garbage, old));
   const BodyRef ref = TRY(body.insert(db));
   stored = {object.key,      body.size(),    clock_.now(), object.etag,
-            object.checksum, object.headers, object.tags,  object.part_sizes};
+            object.checksum, object.headers, object.tags,  object.parts};
   const std::string headers = pack_headers(object.headers);
   const std::string checksum = pack_checksum(object.checksum);
-  const std::string sizes = pack_sizes(object.part_sizes);
+  const std::string parts = pack_parts(object.parts);
   TRY(db.run(
       "INSERT OR REPLACE INTO objects(bucket, key, size, modified, etag, checksum, headers, tags, "
       "part_sizes, body, file) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
       {bucket, Blob{object.key}, static_cast<std::int64_t>(body.size()),
-       to_epoch_milliseconds(stored.modified), object.etag, checksum, headers, object.tags, sizes,
+       to_epoch_milliseconds(stored.modified), object.etag, checksum, headers, object.tags, parts,
        ref.inline_id, ref.file_value()}));
   return {};
 }
@@ -96,7 +96,7 @@ Result<StoreImpl::FoundObject> StoreImpl::find_object(const std::string& bucket,
                   unpack_checksum(row.bytes(3)),
                   unpack_headers(row.bytes(4)),
                   row.text(5),
-                  unpack_sizes(row.bytes(6))};
+                  unpack_parts(row.bytes(6))};
   found.ref = {row.integer(7), row.text(8)};
   if (body && found.ref.inline_id != 0) found.bytes = row.bytes(9);
   return found;
@@ -169,13 +169,21 @@ Result<void> StoreImpl::remove(const std::string& bucket, const std::string& key
   });
 }
 
-Result<void> StoreImpl::remove_many(const std::string& bucket,
-                                    const std::vector<std::string>& keys) {
-  return commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
+Result<std::vector<Result<void>>> StoreImpl::remove_many(const std::string& bucket,
+                                                         const std::vector<Removal>& removals) {
+  std::vector<Result<void>> outcomes;
+  TRY(commit_removal([&](Database& db, Garbage& garbage) -> Result<void> {
+    outcomes.clear();
     const std::int64_t id = TRY(bucket_id(db, bucket));
-    for (const std::string& key : keys) TRY(remove_row(db, garbage, id, key, {}));
+    for (const Removal& removal : removals) {
+      Result<void> removed = remove_row(db, garbage, id, removal.key, removal.if_match);
+      // A condition that does not hold concerns one object; all else concerns the store.
+      if (!removed && removed.error().code != Code::kFailedPrecondition) return removed;
+      outcomes.push_back(std::move(removed));
+    }
     return {};
-  });
+  }));
+  return outcomes;
 }
 
 Result<void> StoreImpl::set_tags(const std::string& bucket, const std::string& key,

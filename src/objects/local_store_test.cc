@@ -276,7 +276,25 @@ void fill_a_small_disk(const fs::path& mount_point) {
   EXPECT_TRUE(after) << after.error().message;
 }
 
-TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWholeAndRemovingMakesRoom) {
+// As before, with objects that are all in the index.
+void fill_a_small_disk_with_small_objects(const fs::path& mount_point) {
+  const std::unique_ptr<LocalStore> store = open_store(mount_point);
+  ASSERT_TRUE(store->create_bucket("bucket", ""));
+  int written = 0;
+  while (put(*store, "small" + std::to_string(written), bytes_of(kInlineBytes, 1))) ++written;
+  ASSERT_GT(written, 20);
+  std::ofstream rest{mount_point / "rest"};
+  while (rest.write("0", 1).flush()) {
+  }
+  for (int i = 0; i < written; ++i) {
+    const auto removed = store->remove("bucket", "small" + std::to_string(i));
+    EXPECT_TRUE(removed) << removed.error().message;
+  }
+  const auto large = put(*store, "large", std::string(4 << 20, 'l'));
+  EXPECT_TRUE(large) << "what small objects leave is room for files: " << large.error().message;
+}
+
+void on_a_small_disk(void (*what)(const fs::path&)) {
   const TempFolder folder = *TempFolder::create();
   constexpr int kNoNamespace = 77;
   const pid_t child = fork();
@@ -285,7 +303,7 @@ TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWholeAndRemovingMake
                        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
                        mount("tmpfs", folder.path().c_str(), "tmpfs", 0, "size=20m") == 0;
     if (!ready) _exit(kNoNamespace);
-    fill_a_small_disk(folder.path());
+    what(folder.path());
     _exit(testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 0;
@@ -294,6 +312,14 @@ TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWholeAndRemovingMake
     GTEST_SKIP() << "this machine lets us mount no file system of our own";
   }
   EXPECT_EQ(status, 0);
+}
+
+TEST(LocalStoreDisk, WhenFullIsAClearErrorThatLeavesTheStoreWholeAndRemovingMakesRoom) {
+  on_a_small_disk(fill_a_small_disk);
+}
+
+TEST(LocalStoreDisk, WhenFullOfSmallObjectsGivesTheirRoomBack) {
+  on_a_small_disk(fill_a_small_disk_with_small_objects);
 }
 
 // The model: what a map would hold, after any sequence of operations and restarts.

@@ -7,6 +7,8 @@
 
 #include "base/id.h"
 #include "objects/internal/s3_call.h"
+#include "objects/internal/s3_cors.h"
+#include "objects/internal/upload_sweeper.h"
 
 namespace atelier::objects {
 namespace internal {
@@ -15,6 +17,16 @@ namespace {
 constexpr std::size_t kMaxDocument = std::size_t{8} << 20;
 
 using Level = Operation::Level;
+// GET, PUT or DELETE of a bucket's setting.
+constexpr Operation setting(std::string_view name, std::string_view method,
+                            std::string_view parameter) {
+  if (method == "PUT") {
+    return {name, method, Level::kBucket, parameter, Input::kDocument, put_bucket_setting};
+  }
+  return {name,      method,       Level::kBucket,
+          parameter, Input::kNone, method == "GET" ? get_bucket_setting : delete_bucket_setting};
+}
+
 // Found by method, level and the first parameter that matches. Without `run`: known, not served.
 constexpr std::array kOperations = {
     Operation{"ListBuckets", "GET", Level::kService, "", Input::kNone, list_buckets},
@@ -22,10 +34,52 @@ constexpr std::array kOperations = {
     Operation{"ListObjectsV2", "GET", Level::kBucket, "list-type", Input::kNone, list_objects_v2},
     Operation{"GetBucketLocation", "GET", Level::kBucket, "location", Input::kNone,
               get_bucket_location},
-    Operation{"GetBucketVersioning", "GET", Level::kBucket, "versioning", Input::kNone,
-              get_bucket_versioning},
+    Operation{"ListObjectVersions", "GET", Level::kBucket, "versions", Input::kNone,
+              list_object_versions},
     Operation{"ListMultipartUploads", "GET", Level::kBucket, "uploads", Input::kNone,
               list_multipart_uploads},
+    setting("GetBucketAccelerateConfiguration", "GET", "accelerate"),
+    setting("GetBucketCors", "GET", "cors"),
+    setting("GetBucketEncryption", "GET", "encryption"),
+    setting("GetBucketLifecycleConfiguration", "GET", "lifecycle"),
+    setting("GetBucketLogging", "GET", "logging"),
+    setting("GetBucketNotificationConfiguration", "GET", "notification"),
+    setting("GetObjectLockConfiguration", "GET", "object-lock"),
+    setting("GetBucketOwnershipControls", "GET", "ownershipControls"),
+    setting("GetBucketPolicy", "GET", "policy"),
+    setting("GetBucketPolicyStatus", "GET", "policyStatus"),
+    setting("GetPublicAccessBlock", "GET", "publicAccessBlock"),
+    setting("GetBucketReplication", "GET", "replication"),
+    setting("GetBucketRequestPayment", "GET", "requestPayment"),
+    setting("GetBucketTagging", "GET", "tagging"),
+    setting("GetBucketVersioning", "GET", "versioning"),
+    setting("GetBucketWebsite", "GET", "website"),
+    setting("PutBucketAccelerateConfiguration", "PUT", "accelerate"),
+    setting("PutBucketCors", "PUT", "cors"),
+    setting("PutBucketEncryption", "PUT", "encryption"),
+    setting("PutBucketLifecycleConfiguration", "PUT", "lifecycle"),
+    setting("PutBucketLogging", "PUT", "logging"),
+    setting("PutBucketNotificationConfiguration", "PUT", "notification"),
+    setting("PutObjectLockConfiguration", "PUT", "object-lock"),
+    setting("PutBucketOwnershipControls", "PUT", "ownershipControls"),
+    setting("PutBucketPolicy", "PUT", "policy"),
+    setting("PutPublicAccessBlock", "PUT", "publicAccessBlock"),
+    setting("PutBucketReplication", "PUT", "replication"),
+    setting("PutBucketRequestPayment", "PUT", "requestPayment"),
+    setting("PutBucketTagging", "PUT", "tagging"),
+    setting("PutBucketVersioning", "PUT", "versioning"),
+    setting("PutBucketWebsite", "PUT", "website"),
+    setting("DeleteBucketCors", "DELETE", "cors"),
+    setting("DeleteBucketEncryption", "DELETE", "encryption"),
+    setting("DeleteBucketLifecycle", "DELETE", "lifecycle"),
+    setting("DeleteBucketOwnershipControls", "DELETE", "ownershipControls"),
+    setting("DeleteBucketPolicy", "DELETE", "policy"),
+    setting("DeletePublicAccessBlock", "DELETE", "publicAccessBlock"),
+    setting("DeleteBucketReplication", "DELETE", "replication"),
+    setting("DeleteBucketTagging", "DELETE", "tagging"),
+    setting("DeleteBucketWebsite", "DELETE", "website"),
+    Operation{"GetBucketAcl", "GET", Level::kBucket, "acl", Input::kNone, get_acl},
+    Operation{"PutBucketAcl", "PUT", Level::kBucket, "acl", Input::kDocument, put_acl},
     Operation{"ListObjects", "GET", Level::kBucket, "", Input::kNone, list_objects_v1},
     Operation{"HeadBucket", "HEAD", Level::kBucket, "", Input::kNone, head_bucket},
     Operation{"CreateBucket", "PUT", Level::kBucket, "", Input::kDocument, create_bucket},
@@ -38,6 +92,12 @@ constexpr std::array kOperations = {
               get_object_tagging},
     Operation{"GetObjectAttributes", "GET", Level::kObject, "attributes", Input::kNone,
               get_object_attributes},
+    Operation{"GetObjectAcl", "GET", Level::kObject, "acl", Input::kNone, get_acl},
+    Operation{"PutObjectAcl", "PUT", Level::kObject, "acl", Input::kDocument, put_acl},
+    Operation{"GetObjectRetention", "GET", Level::kObject, "retention", Input::kNone,
+              get_object_lock},
+    Operation{"GetObjectLegalHold", "GET", Level::kObject, "legal-hold", Input::kNone,
+              get_object_lock},
     Operation{"GetObject", "GET", Level::kObject, "", Input::kNone, get_object},
     Operation{"HeadObject", "HEAD", Level::kObject, "", Input::kNone, get_object},
     Operation{"UploadPart", "PUT", Level::kObject, "uploadId", Input::kBytes, upload_part,
@@ -56,38 +116,47 @@ constexpr std::array kOperations = {
               complete_multipart_upload},
 };
 
-// Sub-resources of S3 that this server does not have, on buckets, objects or both.
-constexpr std::array<std::string_view, 31> kUnsupported = {"accelerate",
-                                                           "acl",
-                                                           "analytics",
-                                                           "cors",
-                                                           "encryption",
-                                                           "intelligent-tiering",
-                                                           "inventory",
-                                                           "legal-hold",
-                                                           "lifecycle",
-                                                           "logging",
-                                                           "metadataConfiguration",
-                                                           "metadataInventoryTable",
-                                                           "metadataJournalTable",
-                                                           "metadataTable",
-                                                           "metrics",
-                                                           "notification",
-                                                           "object-lock",
-                                                           "ownershipControls",
-                                                           "policy",
-                                                           "policyStatus",
-                                                           "publicAccessBlock",
-                                                           "renameObject",
-                                                           "replication",
-                                                           "requestPayment",
-                                                           "restore",
-                                                           "retention",
-                                                           "select",
-                                                           "session",
-                                                           "torrent",
-                                                           "versions",
-                                                           "website"};
+// Sub-resources of S3 that this server does not have at all, or not for the method and the level of
+// the request.
+constexpr std::array<std::string_view, 39> kSubResources = {"abac",
+                                                            "accelerate",
+                                                            "acl",
+                                                            "analytics",
+                                                            "annotation",
+                                                            "attributes",
+                                                            "cors",
+                                                            "delete",
+                                                            "encryption",
+                                                            "intelligent-tiering",
+                                                            "inventory",
+                                                            "legal-hold",
+                                                            "lifecycle",
+                                                            "location",
+                                                            "logging",
+                                                            "metadataConfiguration",
+                                                            "metadataInventoryTable",
+                                                            "metadataJournalTable",
+                                                            "metadataTable",
+                                                            "metrics",
+                                                            "notification",
+                                                            "object-lock",
+                                                            "ownershipControls",
+                                                            "policy",
+                                                            "policyStatus",
+                                                            "publicAccessBlock",
+                                                            "renameObject",
+                                                            "replication",
+                                                            "requestPayment",
+                                                            "restore",
+                                                            "retention",
+                                                            "select",
+                                                            "session",
+                                                            "tagging",
+                                                            "torrent",
+                                                            "uploads",
+                                                            "versioning",
+                                                            "versions",
+                                                            "website"};
 
 Level level_of(const S3Request& request) {
   if (request.bucket.empty()) return Level::kService;
@@ -112,13 +181,7 @@ Result<const Operation*> find_operation(const S3Request& request) {
       return &operation;
     }
   }
-  for (const std::string_view name : kUnsupported) {
-    if (request.parameter(name))
-      return not_implemented(request, fmt::format("the sub-resource '{}'", name));
-  }
-  // These exist too, for the other methods or levels only.
-  for (const std::string_view name :
-       {"tagging", "versioning", "uploads", "delete", "location", "attributes"}) {
+  for (const std::string_view name : kSubResources) {
     if (request.parameter(name))
       return not_implemented(request, fmt::format("the sub-resource '{}'", name));
   }
@@ -203,12 +266,13 @@ class S3Exchange final : public http::Exchange {
 
   http::Response finish() override {
     CallResult result = error_ ? CallResult{*error_} : run();
-    if (!result) {
-      return error_response(to_s3_error(result.error()), call_.request.head.method,
-                            call_.request.head.path(), call_.request.id);
-    }
-    result->headers.set("x-amz-request-id", call_.request.id);
-    return *std::move(result);
+    http::Response response =
+        result ? *std::move(result)
+               : error_response(to_s3_error(result.error()), call_.request.head.method,
+                                call_.request.head.path(), call_.request.id);
+    response.headers.set("x-amz-request-id", call_.request.id);
+    add_cors(call_.store, call_.request, response.headers);
+    return response;
   }
 
  private:
@@ -290,8 +354,12 @@ class S3Exchange final : public http::Exchange {
 
 class ServiceImpl final : public S3Service {
  public:
-  ServiceImpl(std::unique_ptr<LocalStore> store, const Clock& clock, std::string region)
-      : store_(std::move(store)), clock_(clock), region_(std::move(region)) {}
+  ServiceImpl(std::unique_ptr<LocalStore> store, const Clock& clock, std::string region,
+              const S3Options& options)
+      : store_(std::move(store)),
+        clock_(clock),
+        region_(std::move(region)),
+        sweeper_(*store_, clock_, options.abandoned_uploads, options.sweep_period) {}
 
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head,
                                         const http::Verified& caller) override {
@@ -307,6 +375,10 @@ class ServiceImpl final : public S3Service {
                                         **operation);
   }
 
+  http::Response preflight(const http::RequestHead& head) override {
+    return internal::preflight(*store_, head);
+  }
+
   [[nodiscard]] http::Response refuse(const http::RequestHead& head,
                                       const Error& error) const override {
     return error_response(to_s3_error(error), head.method, head.path(), random_id(8));
@@ -316,15 +388,17 @@ class ServiceImpl final : public S3Service {
   std::unique_ptr<LocalStore> store_;
   const Clock& clock_;
   const std::string region_;
+  UploadSweeper sweeper_;
 };
 
 }  // namespace
 }  // namespace internal
 
 Result<std::unique_ptr<S3Service>> S3Service::open(const std::filesystem::path& folder,
-                                                   const Clock& clock, std::string region) {
+                                                   const Clock& clock, std::string region,
+                                                   const S3Options& options) {
   std::unique_ptr<S3Service> service = std::make_unique<internal::ServiceImpl>(
-      TRY(LocalStore::open(folder, clock)), clock, std::move(region));
+      TRY(LocalStore::open(folder, clock)), clock, std::move(region), options);
   return service;
 }
 

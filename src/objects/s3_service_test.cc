@@ -2,85 +2,16 @@
 #include "objects/s3_service.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/hash.h"
 #include "objects/checksum.h"
+#include "objects/service_testing.h"
 
 namespace atelier::objects {
 namespace {
 
-class OwnClock final : public Clock {
- public:
-  [[nodiscard]] Time now() const override { return now_; }
-  [[nodiscard]] std::chrono::steady_clock::time_point steady() const override { return {}; }
-  Time now_ = from_epoch_milliseconds(1'764'486'000'500);  // 2025-11-30T07:00:00.5Z
-};
-
-struct Reply {
-  int status = 0;
-  http::Headers headers;
-  std::string body;
-  [[nodiscard]] std::string header(std::string_view name) const {
-    return std::string{headers.find(name).value_or("")};
-  }
-  // What is between <tag> and </tag>, the first time.
-  [[nodiscard]] std::string tag(const std::string& name) const {
-    const std::size_t start = body.find("<" + name + ">");
-    const std::size_t end = body.find("</" + name + ">");
-    if (start == std::string::npos || end == std::string::npos) return "(none)";
-    return body.substr(start + name.size() + 2, end - start - name.size() - 2);
-  }
-};
-
-class S3ServiceTest : public ::testing::Test {
- protected:
-  S3ServiceTest() { EXPECT_EQ(ask("PUT", "/bucket").status, 200); }
-
-  Reply ask(const std::string& method, const std::string& target, const std::string& body = {},
-            http::Headers headers = {}, http::Payload payload = http::Payload::kUnsigned) {
-    http::RequestHead head{.method = method,
-                           .target = target,
-                           .headers = std::move(headers),
-                           .content_length = body.size(),
-                           .peer = {}};
-    http::Verified caller;
-    caller.payload = payload;
-    const std::unique_ptr<http::Exchange> exchange = service_->begin(head, caller);
-    // In two pieces, as a network may bring them.
-    const std::size_t half = body.size() / 2;
-    const auto feed = [&](std::string_view piece) {
-      return piece.empty() ||
-             exchange->on_body(std::as_bytes(std::span{piece.data(), piece.size()}));
-    };
-    if (exchange->wants_body() && feed(std::string_view{body}.substr(0, half)))
-      feed(std::string_view{body}.substr(half));
-    http::Response response = exchange->finish();
-    Reply reply{response.status, response.headers, {}};
-    if (const auto* text = std::get_if<std::string>(&response.body)) {
-      reply.body = *text;
-    } else {
-      const auto& slice = std::get<http::FileSlice>(response.body);
-      reply.body.resize(slice.length);
-      EXPECT_EQ(
-          pread(slice.fd.get(), reply.body.data(), slice.length, static_cast<off_t>(slice.offset)),
-          static_cast<ssize_t>(slice.length));
-    }
-    EXPECT_TRUE(method != "HEAD" || reply.body.empty());
-    return reply;
-  }
-  std::string code(const Reply& reply) {
-    return std::to_string(reply.status) + " " + reply.tag("Code");
-  }
-  std::string start_upload(const std::string& target, http::Headers headers = {}) {
-    return ask("POST", target + "?uploads", "", std::move(headers)).tag("UploadId");
-  }
-
-  OwnClock clock_;
-  TempFolder folder_ = *TempFolder::create();
-  std::unique_ptr<S3Service> service_ =
-      S3Service::open(folder_.path(), clock_, "us-west-2").value();
-};
+using testing::Reply;
+using S3ServiceTest = testing::S3ServiceFixture;
 
 TEST_F(S3ServiceTest, SaysWhatWentWrongInS3sWords) {
   EXPECT_EQ(code(ask("GET", "/bucket/none")), "404 NoSuchKey");
@@ -91,10 +22,11 @@ TEST_F(S3ServiceTest, SaysWhatWentWrongInS3sWords) {
   EXPECT_EQ(code(ask("PUT", "/bucket/%FF", "x")), "400 InvalidURI");
   EXPECT_EQ(code(ask("GET", "/bucket/%4")), "400 InvalidURI");
   EXPECT_EQ(code(ask("PATCH", "/bucket/key")), "405 MethodNotAllowed");
-  EXPECT_EQ(code(ask("GET", "/bucket?lifecycle")), "501 NotImplemented");
+  EXPECT_EQ(code(ask("GET", "/bucket?inventory")), "501 NotImplemented");
   EXPECT_NE(ask("PUT", "/bucket?policy", "{}").tag("Message").find("'policy'"), std::string::npos);
-  EXPECT_EQ(code(ask("PUT", "/bucket/key?acl", "x")), "501 NotImplemented");
-  EXPECT_EQ(code(ask("DELETE", "/bucket?tagging")), "501 NotImplemented")
+  EXPECT_EQ(code(ask("PUT", "/bucket/key?torrent", "x")), "501 NotImplemented")
+      << "never taken for PutObject";
+  EXPECT_EQ(code(ask("DELETE", "/bucket?analytics")), "501 NotImplemented")
       << "never taken for DeleteBucket";
   EXPECT_EQ(code(ask("GET", "/bucket/key?uploadId=none")), "404 NoSuchUpload");
   EXPECT_EQ(code(ask("POST", "/bucket?delete", "<Delete><Object>")), "400 MalformedXML");
@@ -196,7 +128,7 @@ TEST_F(S3ServiceTest, AnswersRanges) {
   EXPECT_TRUE(range("empty", "bytes=0-0").starts_with("416 bytes */0"));
   EXPECT_TRUE(range("small", "bytes=18446744073709551615-").starts_with("416"));
   EXPECT_EQ(ask("GET", "/bucket/small?partNumber=1").status, 206);
-  EXPECT_EQ(code(ask("GET", "/bucket/small?partNumber=2")), "416 InvalidRange");
+  EXPECT_EQ(code(ask("GET", "/bucket/small?partNumber=2")), "416 InvalidPartNumber");
 }
 
 TEST_F(S3ServiceTest, ChecksEveryDigestThatComesWithABody) {
@@ -280,6 +212,9 @@ TEST_F(S3ServiceTest, JoinsPartsWithCompositeAndFullChecksums) {
     EXPECT_EQ(code(ask("POST", "/bucket/large?uploadId=" + id, document,
                        {{"x-amz-mp-object-size", "1"}})),
               "400 InvalidRequest");
+    EXPECT_EQ(code(ask("POST", "/bucket/large?uploadId=" + id, document,
+                       {{"x-amz-checksum-type", full ? "COMPOSITE" : "FULL_OBJECT"}})),
+              "400 BadDigest");
     const Reply done = ask("POST", "/bucket/large?uploadId=" + id, document);
     EXPECT_EQ(done.status, 200) << done.body;
     EXPECT_TRUE(done.tag("ETag").ends_with("-2&quot;")) << done.tag("ETag");
@@ -290,7 +225,16 @@ TEST_F(S3ServiceTest, JoinsPartsWithCompositeAndFullChecksums) {
         << "a client may ask again";
     EXPECT_TRUE(ask("GET", "/bucket/large").body == first + last);
     EXPECT_EQ(ask("GET", "/bucket/large?partNumber=2").body, last);
-    EXPECT_EQ(ask("HEAD", "/bucket/large?partNumber=2").header("x-amz-mp-parts-count"), "2");
+    const Reply second =
+        ask("HEAD", "/bucket/large?partNumber=2", "", {{"x-amz-checksum-mode", "ENABLED"}});
+    EXPECT_EQ(second.header("x-amz-mp-parts-count"), "2");
+    EXPECT_EQ(second.header("x-amz-checksum-crc32c"), checksum_base64(ChecksumKind::kCrc32c, last));
+    const Reply attributes = ask(
+        "GET", "/bucket/large?attributes", "",
+        {{"x-amz-object-attributes", "ObjectParts,Checksum"}, {"x-amz-part-number-marker", "1"}});
+    EXPECT_EQ(attributes.tag("PartsCount"), "2");
+    EXPECT_EQ(attributes.tag("PartNumber"), "2");
+    EXPECT_EQ(attributes.tag("Size"), std::to_string(last.size()));
     EXPECT_EQ(code(ask("DELETE", "/bucket/large?uploadId=" + id)), "404 NoSuchUpload");
   }
 }

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "objects/checksum.h"
 #include "objects/internal/body_check.h"
+#include "objects/internal/file_ranges.h"
 #include "objects/internal/s3_client_impl.h"
 #include "objects/internal/s3_replies.h"
 #include "objects/internal/xml_writer.h"
@@ -26,6 +27,8 @@ namespace {
 constexpr std::uint64_t kSmallBytes = std::uint64_t{4} << 20;
 constexpr std::size_t kMaxParts = 10'000;
 constexpr std::size_t kPartThreads = 4;
+constexpr std::uint64_t kRangeBytes = std::uint64_t{8} << 20;
+constexpr std::size_t kRangeStreams = 8;
 
 void add_options(http::Headers& headers, const PutOptions& options) {
   if (!options.content_type.empty()) headers.set("Content-Type", options.content_type);
@@ -313,7 +316,66 @@ Result<void> S3Client::download_large(const std::string& bucket, const Download&
   }
 }
 
-Result<void> S3Client::download(const std::string& bucket, const Download& item) {
+Result<std::optional<Checksum>> S3Client::whole_crc(const std::string& bucket, Download& item) {
+  S3Call call{.method = "HEAD", .bucket = bucket, .key = item.key};
+  call.headers.set("x-amz-checksum-mode", "ENABLED");
+  if (!item.etag.empty()) call.headers.set("If-Match", "\"" + item.etag + "\"");
+  const Result<http::ClientResponse> reply = transport_.send(call);
+  if (!reply) {
+    if (reply.error().code == Code::kFailedPrecondition) return changed_since_listed(call);
+    return reply.error();
+  }
+  const ObjectInfo info = TRY(object_info(item.key, reply->headers));
+  if (info.size != item.size) return changed_since_listed(call);
+  item.etag = info.etag;
+  for (const ChecksumKind kind : kChecksumKinds) {
+    const auto value = reply->headers.find(checksum_header(kind));
+    // "...-3" is a checksum of parts.
+    if (!is_crc(kind) || !value || value->find('-') != std::string_view::npos) continue;
+    return std::optional{Checksum{kind, false, std::string{*value}}};
+  }
+  return std::optional<Checksum>{};
+}
+
+Result<void> S3Client::download_ranges(const std::string& bucket, const Download& item, int fd,
+                                       const Checksum& expected, std::size_t streams) {
+  const S3Call call{.method = "GET", .bucket = bucket, .key = item.key};
+  const std::size_t count = static_cast<std::size_t>((item.size + kRangeBytes - 1) / kRangeBytes);
+  for (unsigned attempt = 1;; ++attempt) {
+    std::vector<PartChecksum> sums(count);
+    TRY(for_each_parallel(count, streams, [&](std::size_t i) -> Result<void> {
+      const std::uint64_t first = i * kRangeBytes;
+      const std::uint64_t length = std::min(kRangeBytes, item.size - first);
+      Checksummer summer{expected.kind};
+      std::uint64_t at = first;
+      const GetOptions options{.range = Range{first, first + length - 1}, .if_match = item.etag};
+      const Result<ObjectInfo> info =
+          get(bucket, item.key, options, [&](std::span<const std::byte> piece) -> Result<void> {
+            TRY(write_all_at(fd, piece, at));
+            at += piece.size();
+            summer.update(piece);
+            return {};
+          });
+      if (!info) {
+        if (info.error().code == Code::kFailedPrecondition) return changed_since_listed(call);
+        return info.error();
+      }
+      sums[i] = {to_base64(summer.finish()), length};
+      return {};
+    }));
+    const Checksum whole = TRY(combine_checksums(expected.kind, false, sums));
+    if (whole.value == expected.value) return {};
+    if (attempt >= transport_.attempts()) {
+      return Error{Code::kDataLoss,
+                   fmt::format("{}: the {} of what came is {}, not {}", call.what(),
+                               checksum_name(expected.kind), whole.value, expected.value)};
+    }
+    transport_.pause(attempt);
+  }
+}
+
+Result<void> S3Client::download(const std::string& bucket, const Download& item,
+                                std::size_t streams) {
   FileInTheMaking file = TRY(FileInTheMaking::create(item.path));
   if (item.size <= kSmallBytes) {
     TRY(download_small(bucket, item, file.fd()));
@@ -321,7 +383,14 @@ Result<void> S3Client::download(const std::string& bucket, const Download& item)
   }
   // One extent for what will be written piece by piece; a file system that cannot need not.
   static_cast<void>(posix_fallocate(file.fd(), 0, static_cast<off_t>(item.size)));
-  TRY(download_large(bucket, item, file.fd()));
+  Download pinned = item;
+  std::optional<Checksum> crc;
+  if (streams > 1 && item.size >= 2 * kRangeBytes) crc = TRY(whole_crc(bucket, pinned));
+  if (crc) {
+    TRY(download_ranges(bucket, pinned, file.fd(), *crc, streams));
+  } else {
+    TRY(download_large(bucket, item, file.fd()));
+  }
   return file.appear();
 }
 
@@ -334,9 +403,13 @@ Result<void> S3Client::download_many(const std::string& bucket, std::vector<Down
     if (folders.insert(item.path.parent_path()).second) TRY(make_folders(item.path.parent_path()));
   }
   std::atomic<std::uint64_t> done = 0;
+  // As many requests at once as there are connections, whether for many objects or for a few.
+  const std::size_t streams = std::clamp<std::size_t>(
+      transport_.options().max_connections / std::max<std::size_t>(items.size(), 1), 1,
+      kRangeStreams);
   return for_each_parallel(items.size(), transport_.options().max_connections,
                            [&](std::size_t i) -> Result<void> {
-                             TRY(download(bucket, items[i]));
+                             TRY(download(bucket, items[i], streams));
                              if (progress) progress(done += items[i].size, total);
                              return {};
                            });

@@ -26,6 +26,7 @@ class S3Handler final : public http::Handler {
     keys_.put({test_credentials(), std::move(principal), {}});
   }
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {
+    if (head.method == "OPTIONS") return http::answer(service_.preflight(head));
     const Result<http::Verified> caller = http::verify(head, keys_, clock_.now());
     if (!caller) return http::answer(service_.refuse(head, caller.error()));
     return service_.begin(head, *caller);

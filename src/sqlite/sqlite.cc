@@ -66,8 +66,8 @@ Result<Database> Database::open(const std::filesystem::path& path, Options optio
   if (opened != SQLITE_OK) return database.error("open '" + path.string() + "'");
   sqlite3_extended_result_codes(handle, 1);
   sqlite3_busy_timeout(handle, options.busy_timeout_ms);
-  TRY(database.script("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;" +
-                      options.pragmas));
+  TRY(database.script(options.pragmas +
+                      "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"));
   if (options.max_pages > 0) {
     TRY(database.script(fmt::format("PRAGMA max_page_count={}", options.max_pages)));
   }

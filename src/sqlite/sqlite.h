@@ -64,7 +64,7 @@ struct Options {
   int busy_timeout_ms = 5000;     // of patience with other connections
   // More pages than this are kResourceExhausted, as a full disk is; 0 sets no limit.
   std::int64_t max_pages = 0;
-  std::string pragmas{};  // besides those that open() sets
+  std::string pragmas{};  // set first: some only work on an empty file
 };
 
 class Database {

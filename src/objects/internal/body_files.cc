@@ -113,6 +113,10 @@ Result<UniqueFd> BodyFiles::open_body(const std::string& name) const {
   return open_file(root_ / name, O_RDONLY);
 }
 
+Result<UniqueFd> BodyFiles::open_for_writing(const std::string& name) const {
+  return open_file(root_ / name, O_RDWR);
+}
+
 std::uint64_t BodyFiles::low_water() const {
   const std::lock_guard lock{mutex_};
   return pending_.empty() ? folder_ : std::min(folder_, pending_.begin()->first);

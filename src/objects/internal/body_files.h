@@ -30,6 +30,8 @@ class BodyFiles {
     UniqueFd fd;
   };
   Result<NewFile> create();
+  // A file that create() made, to write more into it.
+  [[nodiscard]] Result<UniqueFd> open_for_writing(const std::string& name) const;
   // A second name for the body of `name`: bodies never change, so a hard link is a copy.
   Result<std::string> link(const std::string& name);
   // Makes content and name durable.

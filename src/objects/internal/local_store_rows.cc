@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <iterator>
 
 #include "objects/internal/local_store_impl.h"
 
@@ -77,22 +78,50 @@ std::optional<Checksum> unpack_checksum(std::string_view text) {
   return Checksum{*kind, text[colon + 1] == 'C', std::string{text.substr(colon + 3)}};
 }
 
-std::string pack_sizes(const std::vector<std::uint64_t>& sizes) {
-  return fmt::format("{}", fmt::join(sizes, ","));
+// "number size checksum" a line. Format 1 had sizes alone, with commas between: of the parts from 1
+// on.
+std::string pack_parts(const std::vector<ObjectPart>& parts) {
+  std::string text;
+  for (const ObjectPart& part : parts) {
+    fmt::format_to(std::back_inserter(text), "{} {} {}\n", part.number, part.size, part.checksum);
+  }
+  return text;
 }
 
-std::vector<std::uint64_t> unpack_sizes(std::string_view text) {
-  std::vector<std::uint64_t> sizes;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    std::uint64_t size = 0;
-    const auto [next, failure] = std::from_chars(at, end, size);
-    if (failure != std::errc{}) break;
-    sizes.push_back(size);
-    at = next == end ? end : next + 1;
+namespace {
+
+template <typename Number>
+bool take_number(std::string_view& text, Number& number) {
+  const auto [at, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc{}) return false;
+  text.remove_prefix(static_cast<std::size_t>(at - text.data()));
+  if (!text.empty()) text.remove_prefix(1);
+  return true;
+}
+
+std::vector<ObjectPart> unpack_sizes(std::string_view text) {
+  std::vector<ObjectPart> parts;
+  for (ObjectPart part{.number = 1}; take_number(text, part.size); ++part.number) {
+    parts.push_back(part);
   }
-  return sizes;
+  return parts;
+}
+
+}  // namespace
+
+std::vector<ObjectPart> unpack_parts(std::string_view text) {
+  if (text.find('\n') == std::string_view::npos) return unpack_sizes(text);
+  std::vector<ObjectPart> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    ObjectPart part;
+    if (!take_number(line, part.number) || !take_number(line, part.size)) break;
+    part.checksum = line;
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 }  // namespace internal

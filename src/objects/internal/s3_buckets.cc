@@ -5,18 +5,37 @@ namespace atelier::objects::internal {
 CallResult list_buckets(Call& call) {
   const std::vector<BucketRecord> buckets = TRY(call.store.list_buckets());
   const std::string_view prefix = call.request.parameter("prefix").value_or("");
+  const std::uint64_t most = TRY(parse_number(
+      "max-buckets", call.request.parameter("max-buckets").value_or("10000"), 1, 10'000));
+  std::string after;  // the token names the last bucket of the page before
+  if (const auto token = call.request.parameter("continuation-token")) {
+    Result<std::string> name = from_base64(*token);
+    if (!name) {
+      return s3_error("InvalidArgument", "the continuation token is not one of this server's");
+    }
+    after = *std::move(name);
+  }
   XmlWriter xml;
   xml.open_root("ListAllMyBucketsResult");
   write_owner(xml, call, "Owner");
   xml.open("Buckets");
+  std::uint64_t written = 0;
+  std::string last;
+  bool truncated = false;
   for (const BucketRecord& bucket : buckets) {
-    if (!bucket.name.starts_with(prefix)) continue;
+    if (!bucket.name.starts_with(prefix) || bucket.name <= after) continue;
+    truncated = written == most;
+    if (truncated) break;
     xml.open("Bucket");
     xml.element("Name", bucket.name);
     xml.element("CreationDate", format_iso8601(bucket.created, true));
     xml.close("Bucket");
+    last = bucket.name;
+    ++written;
   }
   xml.close("Buckets");
+  if (truncated) xml.element("ContinuationToken", to_base64(last));
+  if (!prefix.empty()) xml.element("Prefix", prefix);
   xml.close("ListAllMyBucketsResult");
   return xml_response(std::move(xml));
 }
@@ -57,14 +76,6 @@ CallResult get_bucket_location(Call& call) {
   append_xml_escaped(text, region == "us-east-1" ? "" : region);
   xml.raw(text);
   xml.close("LocationConstraint");
-  return xml_response(std::move(xml));
-}
-
-CallResult get_bucket_versioning(Call& call) {
-  TRY(call.store.find_bucket(call.request.bucket));
-  XmlWriter xml;
-  xml.open_root("VersioningConfiguration");
-  xml.close("VersioningConfiguration");
   return xml_response(std::move(xml));
 }
 

@@ -54,6 +54,7 @@ struct Call {
   std::string md5{};                             // raw, of `incoming`, once it is whole
   std::optional<Checksum> checksum{};            // of `incoming`, once it is whole
   std::optional<UploadRecord> upload{};          // of UploadPart and its like
+  unsigned part_number = 0;                      // likewise
 };
 
 using CallResult = Result<http::Response>;
@@ -79,15 +80,24 @@ CallResult create_bucket(Call& call);
 CallResult head_bucket(Call& call);
 CallResult delete_bucket(Call& call);
 CallResult get_bucket_location(Call& call);
-CallResult get_bucket_versioning(Call& call);
+// s3_settings.cc
+CallResult get_bucket_setting(Call& call);
+CallResult put_bucket_setting(Call& call);
+CallResult delete_bucket_setting(Call& call);
+CallResult get_acl(Call& call);  // of buckets and objects
+CallResult put_acl(Call& call);
+CallResult get_object_lock(Call& call);  // GetObjectRetention and GetObjectLegalHold
 // s3_listing.cc
 CallResult list_objects_v1(Call& call);
 CallResult list_objects_v2(Call& call);
+CallResult list_object_versions(Call& call);
 CallResult list_multipart_uploads(Call& call);
 CallResult list_parts(Call& call);
 // s3_objects.cc
 CallResult get_object(Call& call);  // and HEAD
 Result<void> prepare_put(Call& call);
+Result<std::uint64_t> announced_length(const S3Request& request);
+ChecksumKind checksum_kind_of(const Call& call);
 CallResult put_object(Call& call);  // and CopyObject
 CallResult delete_object(Call& call);
 CallResult delete_objects(Call& call);
@@ -114,15 +124,17 @@ void add_checksum(http::Headers& headers, const std::optional<Checksum>& checksu
 void add_encryption(http::Headers& headers, const StoredHeaders& stored);
 void write_owner(XmlWriter& xml, const Call& call, std::string_view element);
 Result<void> refuse_version(const S3Request& request);
+CallResult tagging_response(const std::string& tags);
 
 // s3_documents.cc: the documents that clients send, bounded.
 struct DeleteRequest {
-  std::vector<std::string> keys{};
+  std::vector<Removal> removals{};
   bool quiet = false;
 };
 Result<DeleteRequest> parse_delete(std::string_view xml);
 Result<std::vector<CompletedPart>> parse_complete(std::string_view xml);
 Result<std::string> parse_create_bucket(std::string_view xml);  // the location constraint
-Result<std::string> parse_tagging(std::string_view xml);        // as stored: "a=1&b=2"
+// As stored: "a=1&b=2". An object can have 10, a bucket 50.
+Result<std::string> parse_tagging(std::string_view xml, std::size_t most);
 
 }  // namespace atelier::objects::internal

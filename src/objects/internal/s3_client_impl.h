@@ -60,9 +60,15 @@ class S3Client final : public ObjectStore {
                                                 const Progress& progress);
   Result<ObjectInfo> complete(const S3Call& upload, const std::vector<std::string>& etags,
                               std::uint64_t size, const PutOptions& options);
-  Result<void> download(const std::string& bucket, const Download& item);
+  // `streams`: how many ranges of a large object at once.
+  Result<void> download(const std::string& bucket, const Download& item, std::size_t streams);
   Result<void> download_small(const std::string& bucket, const Download& item, int fd);
   Result<void> download_large(const std::string& bucket, const Download& item, int fd);
+  // In ranges, whose CRCs make up that of the object, which `expected` is.
+  Result<void> download_ranges(const std::string& bucket, const Download& item, int fd,
+                               const Checksum& expected, std::size_t streams);
+  // The CRC of the whole, when the server keeps one; with the ETag that it belongs to.
+  Result<std::optional<Checksum>> whole_crc(const std::string& bucket, Download& item);
 
   S3Transport transport_;
 };

@@ -9,6 +9,8 @@
 namespace atelier::objects::internal {
 namespace {
 
+constexpr std::uint64_t kMaxCopyBytes = std::uint64_t{5} << 30;
+
 struct Source {
   ObjectRecord object{};
   Body body{};
@@ -16,6 +18,11 @@ struct Source {
 
 Result<Source> open_source(Call& call) {
   const auto [bucket, key] = TRY(parse_copy_source(*call.request.header("x-amz-copy-source")));
+  const auto owner = call.request.header("x-amz-source-expected-bucket-owner");
+  if (owner && *owner != call.caller.principal.account) {
+    return s3_error("AccessDenied", fmt::format("the source's bucket belongs to {}, not to {}",
+                                                call.caller.principal.account, *owner));
+  }
   Source source;
   std::tie(source.object, source.body) = TRY(call.store.get(bucket, key));
   if (check_read_conditions(call.request, "x-amz-copy-source-", source.object.etag,
@@ -111,6 +118,12 @@ CallResult copy_object(Call& call) {
         "InvalidRequest",
         "a copy of an object onto itself must change its metadata, encryption or checksum");
   }
+  if (source.object.size > kMaxCopyBytes) {
+    return s3_error(
+        "InvalidRequest",
+        fmt::format("the source has {} bytes; one request can copy {}: copy it in parts",
+                    source.object.size, kMaxCopyBytes));
+  }
   const bool from_parts = source.object.etag.find('-') != std::string::npos;
   const bool other_checksum =
       call.announced &&
@@ -148,14 +161,22 @@ CallResult upload_part_copy(Call& call) {
           fmt::format("x-amz-copy-source-range is '{}'; it must be bytes=first-last", *text));
     }
     range = *asked;
+    if (fmt::format("bytes={}-{}", range.first, range.first + range.length - 1) != *text) {
+      return s3_error("InvalidArgument",
+                      fmt::format("x-amz-copy-source-range is '{}'; it must be bytes=first-last "
+                                  "within the {} bytes of the source",
+                                  *text, source.object.size));
+    }
   }
-  const std::uint64_t number =
-      TRY(parse_number("partNumber", *call.request.parameter("partNumber"), 1, 10'000));
-  IncomingBody incoming{call.store.start_body(),
+  if (range.length > kMaxCopyBytes) {
+    return s3_error("InvalidRequest",
+                    fmt::format("{} bytes; one request can copy {}", range.length, kMaxCopyBytes));
+  }
+  IncomingBody incoming{TRY(call.store.start_part(*call.upload, call.part_number, range.length)),
                         call.upload->checksum_kind.value_or(ChecksumKind::kCrc64Nvme)};
   TRY(read_source(source, range, incoming));
   PartRecord part;
-  part.number = static_cast<unsigned>(number);
+  part.number = call.part_number;
   part.etag = to_hex(incoming.take_md5());
   part.checksum = incoming.take_checksum();
   const PartRecord stored = TRY(call.store.put_part(*call.upload, part, incoming.take_body()));

@@ -2,51 +2,12 @@
 
 #include <charconv>
 #include <cstring>
-#include <pugixml.hpp>
 
 #include "objects/internal/s3_call.h"
+#include "objects/internal/xml_reader.h"
 
 namespace atelier::objects::internal {
 namespace {
-
-// 1,000 keys of 1,024 bytes, all written as references, are the largest honest document.
-constexpr std::size_t kMaxDocument = std::size_t{8} << 20;
-
-Error malformed(std::string_view why) {
-  return s3_error("MalformedXML", fmt::format("the document is not as it must be: {}", why));
-}
-
-// Names without a namespace's prefix: clients declare S3's namespace, some with a prefix.
-bool is_named(const pugi::xml_node& node, std::string_view name) {
-  const std::string_view full = node.name();
-  const std::size_t colon = full.find(':');
-  return (colon == std::string_view::npos ? full : full.substr(colon + 1)) == name;
-}
-
-Result<pugi::xml_node> load(pugi::xml_document& document, std::string_view xml,
-                            std::string_view root) {
-  if (xml.size() > kMaxDocument) {
-    return s3_error(
-        "MaxMessageLengthExceeded",
-        fmt::format("the document has {} bytes; {} is the most", xml.size(), kMaxDocument));
-  }
-  // Blanks count: a key can consist of them.
-  const pugi::xml_parse_result result = document.load_buffer(
-      xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata, pugi::encoding_utf8);
-  if (!result) return malformed(fmt::format("{} at byte {}", result.description(), result.offset));
-  const pugi::xml_node node = document.document_element();
-  if (!is_named(node, root)) return malformed(fmt::format("its root is not {}", root));
-  return node;
-}
-
-std::string text_of(const pugi::xml_node& node) {
-  std::string text;
-  for (const pugi::xml_node& child : node.children()) {
-    if (child.type() == pugi::node_pcdata || child.type() == pugi::node_cdata)
-      text += child.value();
-  }
-  return text;
-}
 
 std::string unquoted(std::string text) {
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
@@ -81,33 +42,36 @@ Result<CompletedPart> parse_part(const pugi::xml_node& node) {
 
 Result<DeleteRequest> parse_delete(std::string_view xml) {
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load(document, xml, "Delete"));
+  const pugi::xml_node root = TRY(load_document(document, xml, "Delete"));
   DeleteRequest request;
   for (const pugi::xml_node& child : root.children()) {
     if (is_named(child, "Quiet")) request.quiet = text_of(child) == "true";
     if (!is_named(child, "Object")) continue;
-    std::optional<std::string> key;
+    Removal removal;
     for (const pugi::xml_node& field : child.children()) {
-      if (is_named(field, "Key")) key = text_of(field);
+      if (is_named(field, "Key")) removal.key = text_of(field);
+      if (is_named(field, "ETag")) removal.if_match = unquoted(text_of(field));
       if (is_named(field, "VersionId") && text_of(field) != "null") {
         return s3_error("NotImplemented", "DeleteObjects with a VersionId: versions are not kept");
       }
-      if (is_named(field, "ETag") || is_named(field, "Size") ||
-          is_named(field, "LastModifiedTime")) {
-        return s3_error("NotImplemented", "DeleteObjects with conditions is not supported");
+      if (is_named(field, "Size") || is_named(field, "LastModifiedTime")) {
+        return s3_error("NotImplemented",
+                        fmt::format("DeleteObjects with {} is for directory buckets; ETag is the "
+                                    "condition that is supported",
+                                    field.name()));
       }
     }
-    if (!key || key->empty()) return malformed("an Object needs a Key");
-    if (request.keys.size() == 1000) return malformed("1000 objects are the most");
-    request.keys.push_back(*std::move(key));
+    if (removal.key.empty()) return malformed("an Object needs a Key");
+    if (request.removals.size() == 1000) return malformed("1000 objects are the most");
+    request.removals.push_back(std::move(removal));
   }
-  if (request.keys.empty()) return malformed("it names no Object");
+  if (request.removals.empty()) return malformed("it names no Object");
   return request;
 }
 
 Result<std::vector<CompletedPart>> parse_complete(std::string_view xml) {
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load(document, xml, "CompleteMultipartUpload"));
+  const pugi::xml_node root = TRY(load_document(document, xml, "CompleteMultipartUpload"));
   std::vector<CompletedPart> parts;
   for (const pugi::xml_node& child : root.children()) {
     if (!is_named(child, "Part")) continue;
@@ -121,7 +85,7 @@ Result<std::vector<CompletedPart>> parse_complete(std::string_view xml) {
 Result<std::string> parse_create_bucket(std::string_view xml) {
   if (xml.empty()) return std::string{};
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load(document, xml, "CreateBucketConfiguration"));
+  const pugi::xml_node root = TRY(load_document(document, xml, "CreateBucketConfiguration"));
   std::string location;
   for (const pugi::xml_node& child : root.children()) {
     if (is_named(child, "LocationConstraint")) location = text_of(child);
@@ -131,9 +95,9 @@ Result<std::string> parse_create_bucket(std::string_view xml) {
   return location;
 }
 
-Result<std::string> parse_tagging(std::string_view xml) {
+Result<std::string> parse_tagging(std::string_view xml, std::size_t most) {
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load(document, xml, "Tagging"));
+  const pugi::xml_node root = TRY(load_document(document, xml, "Tagging"));
   std::vector<std::pair<std::string, std::string>> tags;
   for (const pugi::xml_node& set : root.children()) {
     if (!is_named(set, "TagSet")) continue;
@@ -144,10 +108,9 @@ Result<std::string> parse_tagging(std::string_view xml) {
         if (is_named(field, "Key")) name = text_of(field);
         if (is_named(field, "Value")) value = text_of(field);
       }
-      if (tags.size() > 50) return s3_error("InvalidTag", "an object can have 10 tags");
     }
   }
-  TRY(check_tags(tags));
+  TRY(check_tags(tags, most));
   std::string text;
   for (const auto& [name, value] : tags) {
     if (!text.empty()) text += "&";

@@ -37,27 +37,38 @@ std::string parameter_or_empty(const S3Request& request, std::string_view name) 
   return std::string{request.parameter(name).value_or("")};
 }
 
-void write_objects(XmlWriter& xml, const Call& call, const ListResult& page, const KeyText& text,
-                   bool owner) {
-  for (const ObjectRecord& object : page.objects) {
-    xml.open("Contents");
-    xml.element("Key", text(object.key));
-    xml.element("LastModified", format_iso8601(object.modified, true));
-    xml.element("ETag", quote_etag(object.etag));
-    if (object.checksum) {
-      xml.element("ChecksumAlgorithm", checksum_name(object.checksum->kind));
-      xml.element("ChecksumType", object.checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
-    }
-    xml.element("Size", object.size);
-    xml.element("StorageClass", "STANDARD");
-    if (owner) write_owner(xml, call, "Owner");
-    xml.close("Contents");
+// What an object's element has in every listing.
+void write_entry(XmlWriter& xml, const ObjectRecord& object, const KeyText& text) {
+  xml.element("Key", text(object.key));
+  xml.element("LastModified", format_iso8601(object.modified, true));
+  xml.element("ETag", quote_etag(object.etag));
+  if (object.checksum) {
+    xml.element("ChecksumAlgorithm", checksum_name(object.checksum->kind));
+    xml.element("ChecksumType", object.checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
   }
-  for (const std::string& prefix : page.common_prefixes) {
+  xml.element("Size", object.size);
+  xml.element("StorageClass", "STANDARD");
+}
+
+void write_prefixes(XmlWriter& xml, const std::vector<std::string>& prefixes, const KeyText& text) {
+  for (const std::string& prefix : prefixes) {
     xml.open("CommonPrefixes");
     xml.element("Prefix", text(prefix));
     xml.close("CommonPrefixes");
   }
+}
+
+enum class Owners { kNo, kYes };
+
+void write_objects(XmlWriter& xml, const Call& call, const ListResult& page, const KeyText& text,
+                   Owners owners) {
+  for (const ObjectRecord& object : page.objects) {
+    xml.open("Contents");
+    write_entry(xml, object, text);
+    if (owners == Owners::kYes) write_owner(xml, call, "Owner");
+    xml.close("Contents");
+  }
+  write_prefixes(xml, page.common_prefixes, text);
 }
 
 // The fields that both versions have in front.
@@ -80,17 +91,25 @@ Result<ListQuery> parse_query_of(const S3Request& request) {
 
 }  // namespace
 
+namespace {
+
+// Where a page starts behind a marker.
+void start_behind(ListQuery& query, const std::string& marker) {
+  if (marker.empty()) return;
+  query.from = after_key(marker);
+  // The marker after a page that ended in a common prefix: all under it has been listed.
+  if (!query.delimiter.empty() && marker.ends_with(query.delimiter)) {
+    query.from = after_prefix(marker).value_or(query.from);
+  }
+}
+
+}  // namespace
+
 CallResult list_objects_v1(Call& call) {
   const KeyText text = TRY(KeyText::of(call.request));
   ListQuery query = TRY(parse_query_of(call.request));
   const std::string marker = parameter_or_empty(call.request, "marker");
-  if (!marker.empty()) {
-    query.from = after_key(marker);
-    // The marker after a page that ended in a common prefix: all under it has been listed.
-    if (!query.delimiter.empty() && marker.ends_with(query.delimiter)) {
-      query.from = after_prefix(marker).value_or(query.from);
-    }
-  }
+  start_behind(query, marker);
   const ListResult page = TRY(call.store.list(query));
   XmlWriter xml;
   xml.open_root("ListBucketResult");
@@ -98,8 +117,38 @@ CallResult list_objects_v1(Call& call) {
   xml.element("Marker", text(marker));
   xml.element("IsTruncated", page.truncated);
   if (page.truncated && !query.delimiter.empty()) xml.element("NextMarker", text(page.last));
-  write_objects(xml, call, page, text, true);
+  write_objects(xml, call, page, text, Owners::kYes);
   xml.close("ListBucketResult");
+  return xml_response(std::move(xml));
+}
+
+// Every object is its own only version, "null".
+CallResult list_object_versions(Call& call) {
+  const KeyText text = TRY(KeyText::of(call.request));
+  ListQuery query = TRY(parse_query_of(call.request));
+  const std::string marker = parameter_or_empty(call.request, "key-marker");
+  start_behind(query, marker);
+  const ListResult page = TRY(call.store.list(query));
+  XmlWriter xml;
+  xml.open_root("ListVersionsResult");
+  write_query(xml, query, text);
+  xml.element("KeyMarker", text(marker));
+  xml.element("VersionIdMarker", parameter_or_empty(call.request, "version-id-marker"));
+  xml.element("IsTruncated", page.truncated);
+  if (page.truncated) {
+    xml.element("NextKeyMarker", text(page.last));
+    xml.element("NextVersionIdMarker", "null");
+  }
+  for (const ObjectRecord& object : page.objects) {
+    xml.open("Version");
+    write_entry(xml, object, text);
+    xml.element("VersionId", "null");
+    xml.element("IsLatest", true);
+    write_owner(xml, call, "Owner");
+    xml.close("Version");
+  }
+  write_prefixes(xml, page.common_prefixes, text);
+  xml.close("ListVersionsResult");
   return xml_response(std::move(xml));
 }
 
@@ -129,23 +178,22 @@ CallResult list_objects_v2(Call& call) {
   xml.element("IsTruncated", page.truncated);
   if (token) xml.element("ContinuationToken", *token);
   if (page.truncated) xml.element("NextContinuationToken", to_base64(page.next_from));
-  write_objects(xml, call, page, text, call.request.parameter("fetch-owner") == "true");
+  const bool owners = call.request.parameter("fetch-owner") == "true";
+  write_objects(xml, call, page, text, owners ? Owners::kYes : Owners::kNo);
   xml.close("ListBucketResult");
   return xml_response(std::move(xml));
 }
 
 CallResult list_multipart_uploads(Call& call) {
   const KeyText text = TRY(KeyText::of(call.request));
-  if (!parameter_or_empty(call.request, "delimiter").empty()) {
-    return s3_error("NotImplemented", "ListMultipartUploads with a delimiter is not supported");
-  }
   UploadQuery query;
   query.bucket = call.request.bucket;
   query.prefix = parameter_or_empty(call.request, "prefix");
+  query.delimiter = parameter_or_empty(call.request, "delimiter");
   query.after_key = parameter_or_empty(call.request, "key-marker");
   query.after_id = parameter_or_empty(call.request, "upload-id-marker");
   query.limit = TRY(parse_limit(call.request, "max-uploads"));
-  const auto [uploads, truncated] = TRY(call.store.list_uploads(query));
+  const UploadPage page = TRY(call.store.list_uploads(query));
   XmlWriter xml;
   xml.open_root("ListMultipartUploadsResult");
   xml.element("Bucket", query.bucket);
@@ -153,13 +201,14 @@ CallResult list_multipart_uploads(Call& call) {
   xml.element("UploadIdMarker", query.after_id);
   xml.element("Prefix", text(query.prefix));
   xml.element("MaxUploads", std::uint64_t{query.limit});
-  xml.element("IsTruncated", truncated);
+  if (!query.delimiter.empty()) xml.element("Delimiter", text(query.delimiter));
+  xml.element("IsTruncated", page.truncated);
   if (text.encodes()) xml.element("EncodingType", "url");
-  if (truncated && !uploads.empty()) {
-    xml.element("NextKeyMarker", text(uploads.back().key));
-    xml.element("NextUploadIdMarker", uploads.back().id);
+  if (page.truncated) {
+    xml.element("NextKeyMarker", text(page.last_key));
+    xml.element("NextUploadIdMarker", page.last_id);
   }
-  for (const UploadRecord& upload : uploads) {
+  for (const UploadRecord& upload : page.uploads) {
     xml.open("Upload");
     xml.element("Key", text(upload.key));
     xml.element("UploadId", upload.id);
@@ -167,8 +216,13 @@ CallResult list_multipart_uploads(Call& call) {
     write_owner(xml, call, "Owner");
     xml.element("StorageClass", "STANDARD");
     xml.element("Initiated", format_iso8601(upload.created, true));
+    if (upload.checksum_kind) {
+      xml.element("ChecksumAlgorithm", checksum_name(*upload.checksum_kind));
+      xml.element("ChecksumType", upload.composite ? "COMPOSITE" : "FULL_OBJECT");
+    }
     xml.close("Upload");
   }
+  write_prefixes(xml, page.common_prefixes, text);
   xml.close("ListMultipartUploadsResult");
   return xml_response(std::move(xml));
 }

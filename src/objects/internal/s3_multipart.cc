@@ -54,7 +54,8 @@ CallResult create_multipart_upload(Call& call) {
 }
 
 Result<void> prepare_part(Call& call) {
-  TRY(parse_number("partNumber", call.request.parameter("partNumber").value_or(""), 1, 10'000));
+  call.part_number = static_cast<unsigned>(TRY(
+      parse_number("partNumber", call.request.parameter("partNumber").value_or(""), 1, 10'000)));
   call.upload = TRY(call.store.find_upload(call.request.bucket, call.request.key, upload_id(call)));
   // A part without a checksum of its own gets the upload's.
   if (!call.announced && call.upload->checksum_kind) {
@@ -67,14 +68,17 @@ Result<void> prepare_part(Call& call) {
                                 checksum_name(call.announced->kind),
                                 checksum_name(*call.upload->checksum_kind)));
   }
-  return prepare_put(call);
+  if (call.request.header("x-amz-copy-source")) return {};
+  const std::uint64_t length = TRY(announced_length(call.request));
+  call.incoming = std::make_unique<IncomingBody>(
+      TRY(call.store.start_part(*call.upload, call.part_number, length)), checksum_kind_of(call));
+  return {};
 }
 
 CallResult upload_part(Call& call) {
   if (call.request.header("x-amz-copy-source")) return upload_part_copy(call);
   PartRecord part;
-  part.number = static_cast<unsigned>(
-      TRY(parse_number("partNumber", *call.request.parameter("partNumber"), 1, 10'000)));
+  part.number = call.part_number;
   part.etag = to_hex(call.md5);
   part.checksum = call.checksum;
   const PartRecord stored =
@@ -102,6 +106,9 @@ CallResult complete_multipart_upload(Call& call) {
     if (const auto value = call.request.header(checksum_header(kind))) {
       request.checksum = Checksum{kind, false, std::string{*value}};
     }
+  }
+  if (const auto type = call.request.header("x-amz-checksum-type")) {
+    request.composite = *type == "COMPOSITE";
   }
   const ObjectRecord object = TRY(call.store.complete_upload(request));
   XmlWriter xml;

@@ -51,23 +51,36 @@ Result<void> add_stored(http::Headers& headers, const S3Request& request,
   return {};
 }
 
-// The bytes that partNumber names. An object that was not put in parts is its own part 1.
-Result<std::optional<ByteRange>> part_range(const S3Request& request, const ObjectRecord& object) {
+// What partNumber names. An object that was not put in parts is its own part 1.
+struct NamedPart {
+  ByteRange range{};
+  std::optional<Checksum> checksum{};
+};
+
+Result<std::optional<NamedPart>> find_part(const S3Request& request, const ObjectRecord& object) {
   const auto text = request.parameter("partNumber");
-  if (!text) return std::optional<ByteRange>{};
+  if (!text) return std::optional<NamedPart>{};
   const std::uint64_t number = TRY(parse_number("partNumber", *text, 1, 10'000));
   if (request.header("range")) {
     return s3_error("InvalidRequest", "a request can have a Range or a partNumber, not both");
   }
-  const std::size_t parts = std::max<std::size_t>(object.part_sizes.size(), 1);
-  if (number > parts) {
-    return s3_error("InvalidRange", fmt::format("part {} of {} does not exist", number, parts));
+  if (object.parts.empty() && number == 1) {
+    return std::optional{NamedPart{{0, object.size}, object.checksum}};
   }
-  if (object.part_sizes.empty()) return std::optional{ByteRange{0, object.size}};
-  ByteRange range;
-  for (std::size_t i = 0; i + 1 < number; ++i) range.first += object.part_sizes[i];
-  range.length = object.part_sizes[number - 1];
-  return std::optional{range};
+  NamedPart named;
+  for (const ObjectPart& part : object.parts) {
+    if (part.number == number) {
+      named.range.length = part.size;
+      if (object.checksum && !part.checksum.empty()) {
+        named.checksum = Checksum{object.checksum->kind, object.checksum->composite, part.checksum};
+      }
+      return std::optional{std::move(named)};
+    }
+    named.range.first += part.size;
+  }
+  return s3_error("InvalidPartNumber",
+                  fmt::format("part {} does not exist; the object has {}", number,
+                              std::max<std::size_t>(object.parts.size(), 1)));
 }
 
 http::Response not_modified(const ObjectRecord& object) {
@@ -115,8 +128,11 @@ CallResult get_object(Call& call) {
     case Condition::kHolds:
       break;
   }
-  std::optional<ByteRange> range = TRY(part_range(request, object));
-  if (!range) {
+  const std::optional<NamedPart> part = TRY(find_part(request, object));
+  std::optional<ByteRange> range;
+  if (part) {
+    range = part->range;
+  } else {
     Result<std::optional<ByteRange>> asked = parse_range(request.header("range"), object.size);
     if (!asked) return out_of_range(call, asked.error(), object.size);
     range = *asked;
@@ -127,13 +143,16 @@ CallResult get_object(Call& call) {
   headers.add("Last-Modified", format_http_date(object.modified));
   headers.add("Accept-Ranges", "bytes");
   TRY(add_stored(headers, request, object));
-  if (!object.part_sizes.empty() && request.parameter("partNumber")) {
-    headers.add("x-amz-mp-parts-count", std::to_string(object.part_sizes.size()));
+  if (!object.parts.empty() && part) {
+    headers.add("x-amz-mp-parts-count", std::to_string(object.parts.size()));
   }
   const bool whole = !range || range->length == object.size;
-  if (whole &&
-      http::equal_without_case(request.header("x-amz-checksum-mode").value_or(""), "enabled")) {
-    add_checksum(headers, object.checksum);
+  if (http::equal_without_case(request.header("x-amz-checksum-mode").value_or(""), "enabled")) {
+    if (part) {
+      add_checksum(headers, part->checksum);
+    } else if (whole) {
+      add_checksum(headers, object.checksum);
+    }
   }
   if (range) {
     response.status = 206;
@@ -149,20 +168,26 @@ CallResult get_object(Call& call) {
   return response;
 }
 
+Result<std::uint64_t> announced_length(const S3Request& request) {
+  const std::optional<std::uint64_t> length = http::decoded_length(request.head);
+  if (!length) return s3_error("MissingContentLength", "the request needs a Content-Length");
+  if (*length <= kMaxPutBytes) return *length;
+  return s3_error("EntityTooLarge",
+                  fmt::format("{} bytes; one request can carry {}", *length, kMaxPutBytes));
+}
+
+ChecksumKind checksum_kind_of(const Call& call) {
+  return call.announced ? call.announced->kind : ChecksumKind::kCrc64Nvme;
+}
+
 Result<void> prepare_put(Call& call) {
   const S3Request& request = call.request;
   TRY(call.store.find_bucket(request.bucket));
   TRY(stored_headers(request));
   TRY(stored_tags(request));
   if (request.header("x-amz-copy-source")) return {};
-  const std::optional<std::uint64_t> length = http::decoded_length(request.head);
-  if (!length) return s3_error("MissingContentLength", "the request needs a Content-Length");
-  if (*length > kMaxPutBytes) {
-    return s3_error("EntityTooLarge",
-                    fmt::format("{} bytes; one request can carry {}", *length, kMaxPutBytes));
-  }
-  const ChecksumKind kind = call.announced ? call.announced->kind : ChecksumKind::kCrc64Nvme;
-  call.incoming = std::make_unique<IncomingBody>(call.store.start_body(), kind);
+  TRY(announced_length(request));
+  call.incoming = std::make_unique<IncomingBody>(call.store.start_body(), checksum_kind_of(call));
   return {};
 }
 
@@ -191,16 +216,34 @@ CallResult delete_object(Call& call) {
   return empty_response(204);
 }
 
+namespace {
+
+void write_delete_error(XmlWriter& xml, std::string_view key, const Error& error) {
+  const S3Error said = to_s3_error(error);
+  xml.open("Error");
+  xml.element("Key", key);
+  xml.element("Code", said.code);
+  xml.element("Message", said.message);
+  xml.close("Error");
+}
+
+}  // namespace
+
 CallResult delete_objects(Call& call) {
   const DeleteRequest request = TRY(parse_delete(call.document));
-  TRY(call.store.remove_many(call.request.bucket, request.keys));
+  const std::vector<Result<void>> outcomes =
+      TRY(call.store.remove_many(call.request.bucket, request.removals));
   XmlWriter xml;
   xml.open_root("DeleteResult");
-  for (const std::string& key : request.keys) {
-    if (request.quiet) break;
-    xml.open("Deleted");
-    xml.element("Key", key);
-    xml.close("Deleted");
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    const std::string& key = request.removals[i].key;
+    if (!outcomes[i]) {
+      write_delete_error(xml, key, outcomes[i].error());
+    } else if (!request.quiet) {
+      xml.open("Deleted");
+      xml.element("Key", key);
+      xml.close("Deleted");
+    }
   }
   xml.close("DeleteResult");
   return xml_response(std::move(xml));
@@ -209,25 +252,12 @@ CallResult delete_objects(Call& call) {
 CallResult get_object_tagging(Call& call) {
   TRY(refuse_version(call.request));
   const ObjectRecord object = TRY(call.store.head(call.request.bucket, call.request.key));
-  XmlWriter xml;
-  xml.open_root("Tagging");
-  xml.open("TagSet");
-  if (!object.tags.empty()) {
-    for (const auto& [name, value] : TRY(http::parse_query(object.tags))) {
-      xml.open("Tag");
-      xml.element("Key", name);
-      xml.element("Value", value);
-      xml.close("Tag");
-    }
-  }
-  xml.close("TagSet");
-  xml.close("Tagging");
-  return xml_response(std::move(xml));
+  return tagging_response(object.tags);
 }
 
 CallResult put_object_tagging(Call& call) {
   TRY(refuse_version(call.request));
-  const std::string tags = TRY(parse_tagging(call.document));
+  const std::string tags = TRY(parse_tagging(call.document, kMaxObjectTags));
   TRY(call.store.set_tags(call.request.bucket, call.request.key, tags));
   return empty_response(200);
 }
@@ -237,6 +267,44 @@ CallResult delete_object_tagging(Call& call) {
   TRY(call.store.set_tags(call.request.bucket, call.request.key, ""));
   return empty_response(204);
 }
+
+namespace {
+
+// A page of the parts, when they were kept with checksums; their number in any case.
+Result<void> write_object_parts(XmlWriter& xml, const Call& call, const ObjectRecord& object) {
+  const std::uint64_t limit = TRY(parse_number(
+      "x-amz-max-parts", call.request.header("x-amz-max-parts").value_or("1000"), 1, 2147483647));
+  const std::uint64_t marker =
+      TRY(parse_number("x-amz-part-number-marker",
+                       call.request.header("x-amz-part-number-marker").value_or("0"), 0, 10'000));
+  std::vector<const ObjectPart*> page;
+  bool truncated = false;
+  for (const ObjectPart& part : object.parts) {
+    if (part.number <= marker || part.checksum.empty()) continue;
+    truncated = page.size() == std::min<std::uint64_t>(limit, 1000);
+    if (truncated) break;
+    page.push_back(&part);
+  }
+  xml.open("ObjectParts");
+  xml.element("PartsCount", std::uint64_t{object.parts.size()});
+  if (!page.empty()) {
+    xml.element("PartNumberMarker", marker);
+    xml.element("NextPartNumberMarker", std::uint64_t{page.back()->number});
+    xml.element("MaxParts", std::min<std::uint64_t>(limit, 1000));
+    xml.element("IsTruncated", truncated);
+  }
+  for (const ObjectPart* part : page) {
+    xml.open("Part");
+    xml.element("PartNumber", std::uint64_t{part->number});
+    xml.element("Size", part->size);
+    xml.element(fmt::format("Checksum{}", checksum_name(object.checksum->kind)), part->checksum);
+    xml.close("Part");
+  }
+  xml.close("ObjectParts");
+  return {};
+}
+
+}  // namespace
 
 CallResult get_object_attributes(Call& call) {
   TRY(refuse_version(call.request));
@@ -257,11 +325,7 @@ CallResult get_object_attributes(Call& call) {
     xml.element("ChecksumType", object.checksum->composite ? "COMPOSITE" : "FULL_OBJECT");
     xml.close("Checksum");
   }
-  if (wants("ObjectParts") && !object.part_sizes.empty()) {
-    xml.open("ObjectParts");
-    xml.element("PartsCount", std::uint64_t{object.part_sizes.size()});
-    xml.close("ObjectParts");
-  }
+  if (wants("ObjectParts") && !object.parts.empty()) TRY(write_object_parts(xml, call, object));
   if (wants("StorageClass")) xml.element("StorageClass", "STANDARD");
   if (wants("ObjectSize")) xml.element("ObjectSize", object.size);
   xml.close("GetObjectAttributesResponse");

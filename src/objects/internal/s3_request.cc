@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cstring>
+#include <set>
 
 #include "base/id.h"
 #include "objects/internal/s3_error.h"
@@ -291,14 +292,19 @@ Result<StoredHeaders> stored_headers(const S3Request& request) {
   return kept;
 }
 
-Result<void> check_tags(const std::vector<std::pair<std::string, std::string>>& tags) {
-  if (tags.size() > 10) {
-    return s3_error("InvalidTag", fmt::format("{} tags; an object can have 10", tags.size()));
+Result<void> check_tags(const std::vector<std::pair<std::string, std::string>>& tags,
+                        std::size_t most) {
+  if (tags.size() > most) {
+    return s3_error("InvalidTag", fmt::format("{} tags; {} are the most", tags.size(), most));
   }
+  std::set<std::string_view> names;
   for (const auto& [name, value] : tags) {
     if (name.empty() || name.size() > 128 * 4 || value.size() > 256 * 4 || !is_utf8(name) ||
         !is_utf8(value)) {
       return s3_error("InvalidTag", fmt::format("the tag '{}' is empty or too long", name));
+    }
+    if (!names.insert(name).second) {
+      return s3_error("InvalidTag", fmt::format("the tag '{}' is there twice", name));
     }
   }
   return {};
@@ -309,7 +315,7 @@ Result<std::string> stored_tags(const S3Request& request) {
   if (!header) return std::string{};
   const auto tags = http::parse_query(*header, true);
   if (!tags) return s3_error("InvalidTag", "x-amz-tagging: " + tags.error().message);
-  TRY(check_tags(*tags));
+  TRY(check_tags(*tags, kMaxObjectTags));
   std::string text;
   for (const auto& [name, value] : *tags) {
     if (!text.empty()) text += "&";

@@ -59,7 +59,11 @@ Result<std::uint64_t> parse_number(std::string_view name, std::string_view text,
 Result<StoredHeaders> stored_headers(const S3Request& request);
 // The header x-amz-tagging, checked.
 Result<std::string> stored_tags(const S3Request& request);
-Result<void> check_tags(const std::vector<std::pair<std::string, std::string>>& tags);
+inline constexpr std::size_t kMaxObjectTags = 10;
+inline constexpr std::size_t kMaxBucketTags = 50;
+// At most `most` tags, none empty, too long or twice there.
+Result<void> check_tags(const std::vector<std::pair<std::string, std::string>>& tags,
+                        std::size_t most);
 
 // The checksum that the request announces in a header, with its value, or in a trailer, without.
 struct AnnouncedChecksum {

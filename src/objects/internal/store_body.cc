@@ -1,27 +1,35 @@
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-
+#include "objects/internal/file_ranges.h"
 #include "objects/internal/local_store_impl.h"
 
 namespace atelier::objects::internal {
 
 StoreBody::~StoreBody() {
-  if (name_.empty()) return;
+  if (name_.empty() || borrowed_) return;
   files_.remove(name_);
   files_.adopted(name_);
 }
 
 Result<void> StoreBody::append(std::span<const std::byte> bytes) {
-  size_ += bytes.size();
+  if (slot_) return append_to_slot(bytes);
   if (name_.empty() && bytes_.size() + bytes.size() <= kInlineBytes) {
     bytes_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    size_ += bytes.size();
     return {};
   }
   TRY(move_to_file());
-  return write_all(fd_.get(), bytes);
+  TRY(write_all_at(fd_.get(), bytes, size_));
+  size_ += bytes.size();
+  return {};
+}
+
+Result<void> StoreBody::append_to_slot(std::span<const std::byte> bytes) {
+  // More would run over the next part.
+  if (size_ + bytes.size() > slot_->length) {
+    return Error{Code::kDataLoss, "IncompleteBody: the part has more bytes than it announced"};
+  }
+  TRY(write_all_at(slot_->fd.get(), bytes, slot_->offset + size_));
+  size_ += bytes.size();
+  return {};
 }
 
 Result<void> StoreBody::move_to_file() {
@@ -35,18 +43,10 @@ Result<void> StoreBody::move_to_file() {
   return {};
 }
 
-Result<void> StoreBody::append_file(int fd, std::uint64_t length) {
+Result<void> StoreBody::append_file(int fd, std::uint64_t offset, std::uint64_t length) {
   TRY(move_to_file());
+  TRY(copy_range(fd, offset, fd_.get(), size_, length));
   size_ += length;
-  off_t from = 0;
-  while (length > 0) {
-    const std::size_t piece = std::min<std::uint64_t>(length, std::uint64_t{1} << 30);
-    ssize_t copied = copy_file_range(fd, &from, fd_.get(), nullptr, piece, 0);
-    if (copied < 0 && errno == EINTR) continue;
-    if (copied < 0) return error_from_errno("copy a part", errno);
-    if (copied == 0) return Error{Code::kDataLoss, "a stored part is shorter than its row says"};
-    length -= static_cast<std::uint64_t>(copied);
-  }
   return {};
 }
 
@@ -56,7 +56,14 @@ Result<void> StoreBody::link_file(const std::string& name, std::uint64_t size) {
   return {};
 }
 
+void StoreBody::use_file(const std::string& name, std::uint64_t size) {
+  name_ = name;
+  size_ = size;
+  borrowed_ = true;
+}
+
 Result<void> StoreBody::seal() {
+  if (slot_) return files_.sync(slot_->file, slot_->fd.get());
   // A linked file has no descriptor here: its content is durable already, and link() saw to its
   // name.
   if (!fd_) return {};
@@ -64,6 +71,7 @@ Result<void> StoreBody::seal() {
 }
 
 Result<BodyRef> StoreBody::insert(Database& db) const {
+  if (slot_) return BodyRef{0, slot_->file, slot_->offset};
   if (!name_.empty()) return BodyRef{0, name_};
   if (bytes_.empty()) return BodyRef{};
   TRY(db.run("INSERT INTO bodies(bytes) VALUES(?)", {Blob{bytes_}}));
@@ -71,8 +79,9 @@ Result<BodyRef> StoreBody::insert(Database& db) const {
 }
 
 void StoreBody::adopted() {
-  if (name_.empty()) return;
-  files_.adopted(name_);
+  if (slot_) slot_->stored();
+  slot_.reset();
+  if (!name_.empty() && !borrowed_) files_.adopted(name_);
   name_.clear();
   fd_.reset();
 }
