@@ -127,10 +127,79 @@ def test_odd_keys_are_copied_tagged_and_deleted_many_at_a_time(s3):
     assert s3.list_objects_v2(Bucket=BUCKET, Prefix="odd/")["KeyCount"] == 0
 
 
-def test_what_is_not_served_says_so_by_name(s3):
-    for call, arguments in ((s3.get_bucket_lifecycle_configuration, {}), (s3.get_bucket_policy, {}),
-                            (s3.list_object_versions, {}), (s3.get_object_acl, {"Key": "cond"})):
-        assert "sub-resource" in refused_with(s3, "NotImplemented", call, **arguments)["Error"]["Message"]
+@pytest.mark.parametrize("algorithm", ["SHA512", "XXHASH64", "XXHASH3", "XXHASH128"])
+def test_the_newest_checksums_are_what_botocore_computes(s3, algorithm):
+    body = os.urandom(300_000)
+    put = s3.put_object(Bucket=BUCKET, Key="newest", Body=body, ChecksumAlgorithm=algorithm)
+    got = s3.get_object(Bucket=BUCKET, Key="newest", ChecksumMode="ENABLED")  # which botocore checks again
+    assert got["Body"].read() == body and got[f"Checksum{algorithm}"] == put[f"Checksum{algorithm}"]
+    wrong = base64.b64encode(bytes(len(base64.b64decode(put[f"Checksum{algorithm}"])))).decode()
+    refused_with(s3, "BadDigest", s3.put_object, Key="newest", Body=body, **{f"Checksum{algorithm}": wrong})
+
+
+def test_attributes_name_the_parts_with_their_checksums(s3):
+    upload = s3.create_multipart_upload(Bucket=BUCKET, Key="parted", ChecksumAlgorithm="CRC32C")
+    target = {"Bucket": BUCKET, "Key": "parted", "UploadId": upload["UploadId"]}
+    done = []
+    for number in (2, 5, 9):  # numbers may have gaps
+        body = os.urandom(5 * MIB if number < 9 else 77)
+        part = s3.upload_part(**target, PartNumber=number, Body=body, ChecksumAlgorithm="CRC32C")
+        done.append({"PartNumber": number, "ETag": part["ETag"], "ChecksumCRC32C": part["ChecksumCRC32C"]})
+    s3.complete_multipart_upload(**target, MultipartUpload={"Parts": done})
+    got = s3.get_object_attributes(Bucket=BUCKET, Key="parted", ObjectAttributes=["ObjectParts"], MaxParts=2)["ObjectParts"]
+    assert got["TotalPartsCount"] == 3 and got["IsTruncated"] and got["NextPartNumberMarker"] == 5
+    assert [part["ChecksumCRC32C"] for part in got["Parts"]] == [part["ChecksumCRC32C"] for part in done[:2]]
+    last = s3.get_object(Bucket=BUCKET, Key="parted", PartNumber=9, ChecksumMode="ENABLED")
+    assert last["ContentLength"] == 77 and last["ChecksumCRC32C"] == done[2]["ChecksumCRC32C"] and last["PartsCount"] == 3
+    refused_with(s3, "416", s3.head_object, Key="parted", PartNumber=1)
+
+
+def test_settings_of_a_bucket_are_kept_or_refused_by_name(s3):
+    rules = {"CORSRules": [{"AllowedOrigins": ["https://*.example.org"], "AllowedMethods": ["GET"], "MaxAgeSeconds": 9}]}
+    refused_with(s3, "NoSuchCORSConfiguration", s3.get_bucket_cors)
+    s3.put_bucket_cors(Bucket=BUCKET, CORSConfiguration=rules)
+    assert s3.get_bucket_cors(Bucket=BUCKET)["CORSRules"] == rules["CORSRules"]
+    s3.delete_bucket_cors(Bucket=BUCKET)
+    refused_with(s3, "NoSuchTagSet", s3.get_bucket_tagging)
+    s3.put_bucket_tagging(Bucket=BUCKET, Tagging={"TagSet": [{"Key": "team", "Value": "vision"}]})
+    assert s3.get_bucket_tagging(Bucket=BUCKET)["TagSet"] == [{"Key": "team", "Value": "vision"}]
+    abort = {"ID": "abort", "Status": "Enabled", "Filter": {"Prefix": "tmp/"},
+             "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2}}
+    s3.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": [abort]})
+    assert s3.get_bucket_lifecycle_configuration(Bucket=BUCKET)["Rules"] == [abort]
+    expire = {"Status": "Enabled", "Filter": {"Prefix": ""}, "Expiration": {"Days": 1}}
+    said = refused_with(s3, "NotImplemented", s3.put_bucket_lifecycle_configuration, LifecycleConfiguration={"Rules": [expire]})
+    assert "Expiration" in said["Error"]["Message"]
+    s3.delete_bucket_lifecycle(Bucket=BUCKET)
+    refused_with(s3, "NoSuchBucketPolicy", s3.get_bucket_policy)
+    assert "policy" in refused_with(s3, "NotImplemented", s3.put_bucket_policy, Policy="{}")["Error"]["Message"]
+    refused_with(s3, "ServerSideEncryptionConfigurationNotFoundError", s3.get_bucket_encryption)
+    assert s3.get_public_access_block(Bucket=BUCKET)["PublicAccessBlockConfiguration"]["BlockPublicPolicy"]
+    assert s3.get_bucket_ownership_controls(Bucket=BUCKET)["OwnershipControls"]["Rules"] == [{"ObjectOwnership": "BucketOwnerEnforced"}]
+    s3.put_object(Bucket=BUCKET, Key="owned", Body=b"")
+    assert [g["Permission"] for g in s3.get_object_acl(Bucket=BUCKET, Key="owned")["Grants"]] == ["FULL_CONTROL"]
+    refused_with(s3, "AccessControlListNotSupported", s3.put_object_acl, Key="owned", ACL="public-read")
+    refused_with(s3, "NotImplemented", s3.put_bucket_versioning, VersioningConfiguration={"Status": "Enabled"})
     assert "Status" not in s3.get_bucket_versioning(Bucket=BUCKET)
     assert s3.get_bucket_location(Bucket=BUCKET)["LocationConstraint"] == "us-west-2"
     refused_with(s3, "AccessDenied", s3.list_objects_v2, ExpectedBucketOwner="111111111111")
+
+
+def test_a_bucket_is_emptied_by_its_versions_and_under_conditions(s3):
+    s3.create_bucket(Bucket="emptied", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    etag = s3.put_object(Bucket="emptied", Key="a", Body=b"1")["ETag"]
+    for key in ("b", "c/d"):
+        s3.put_object(Bucket="emptied", Key=key, Body=b"2")
+    outcome = s3.delete_objects(Bucket="emptied", Delete={"Objects": [{"Key": "a", "ETag": etag}, {"Key": "b", "ETag": etag}]})
+    assert [d["Key"] for d in outcome["Deleted"]] == ["a"] and outcome["Errors"][0]["Code"] == "PreconditionFailed"
+    for page in s3.get_paginator("list_object_versions").paginate(Bucket="emptied", PaginationConfig={"PageSize": 1}):
+        objects = [{"Key": v["Key"], "VersionId": v["VersionId"]} for v in page["Versions"]]
+        s3.delete_objects(Bucket="emptied", Delete={"Objects": objects})
+    s3.delete_bucket(Bucket="emptied")
+    pages = s3.get_paginator("list_buckets").paginate(PaginationConfig={"PageSize": 1})
+    assert "emptied" not in [bucket["Name"] for page in pages for bucket in page["Buckets"]]
+
+
+def test_what_is_not_served_says_so_by_name(s3):
+    said = refused_with(s3, "NotImplemented", s3.list_bucket_inventory_configurations)
+    assert "'inventory'" in said["Error"]["Message"]
