@@ -265,6 +265,65 @@ TEST_F(AgentTest, AStopBeforeTheStartRunsNothing) {
   EXPECT_THAT(log(), Not(HasSubstr("ran")));
 }
 
+TEST_F(AgentTest, AnInterruptedProgramIsKilledAtTheEndOfItsNoticeAndTheNextAttemptStartsAfresh) {
+  spec_.interruption_notice = std::chrono::seconds{1};
+  native(
+      "trap 'echo ignored' TERM; echo half > /opt/ml/model/half; echo ready; "
+      "while :; do sleep 0.1; done");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  request_interrupt(job_, 1).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "interrupted");
+  EXPECT_THAT(last().message, HasSubstr("killed at the end of its 1 s of notice"));
+  EXPECT_THAT(last().detail_json, HasSubstr("\"ran_ms\":"));
+  EXPECT_FALSE(fs::exists(job_ / "ml"));
+  EXPECT_FALSE(store_->head("out", "prefix/job-1/output/model.tar.gz"));
+  run_agent(job_).value();
+  EXPECT_EQ(kinds().size(), 4U) << "the attempt is over, whoever starts another agent";
+
+  spec_.attempt = 2;
+  spec_.journal_floor = 4;
+  native("ls /opt/ml/model; echo whole > /opt/ml/model/whole");
+  EXPECT_EQ(run().kind, "completed");
+  EXPECT_EQ(last().attempt, 2);
+  EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./whole:whole\n");
+  EXPECT_THAT(log(), HasSubstr("ready")) << "the log is that of all attempts";
+  EXPECT_THAT(kinds(), ElementsAre("started", "downloading", "training", "interrupted", "started",
+                                   "downloading", "training", "uploading", "completed"));
+}
+
+TEST_F(AgentTest, AProgramThatFinishesWithinTheNoticeIsComplete) {
+  native("trap '' TERM; echo ready; sleep 1; echo w > /opt/ml/model/w");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  request_interrupt(job_, 1).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "completed");
+}
+
+TEST_F(AgentTest, AProgramThatSavesItsStateOnSigtermAndEndsWellIsInterruptedNotComplete) {
+  native("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  request_interrupt(job_, 1).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "interrupted");
+  EXPECT_THAT(last().message, HasSubstr("the program ended with exit code 0"));
+}
+
+TEST_F(AgentTest, AnInterruptionBeforeTheStartRunsNothingAndIsNotForTheNextAttempt) {
+  native("echo ran");
+  request_interrupt(job_, 1).value();
+  EXPECT_EQ(run().kind, "interrupted");
+  EXPECT_THAT(log(), Not(HasSubstr("ran")));
+  spec_.attempt = 2;
+  EXPECT_EQ(run().kind, "completed");
+}
+
 TEST_F(AgentTest, TheLimitOfTimeEndsAProgramThatEndsWellOnSigterm) {
   spec_.max_runtime = std::chrono::seconds{1};
   native("trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done");

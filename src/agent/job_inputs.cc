@@ -45,7 +45,7 @@ Result<void> JobInputs::fill(const ChannelSpec& channel) const {
   const std::string name = "input/data/" + channel.name;
   TRY(tree.make_folder(name));
   const auto report = channels::fill_file_channel(store(), channel.s3_uri, tree.folder() / name,
-                                                  progress, [this] { return stop.made(); });
+                                                  progress, [this] { return stop.any(); });
   if (!report) {
     if (report.error().code == Code::kCancelled) return report.error();
     return report.error().within(

@@ -52,14 +52,14 @@ class JobRun {
     // Beside the preparations: it takes as long as they do (http/internal/curl_library.h), and a
     // program without channels can begin before it is done.
     making_store_ = std::async(std::launch::async, make_store, spec_.s3,
-                               [this] { return !delivering_ && stop_.made(); });
+                               [this] { return !delivering_ && stop_.any(); });
   }
 
   Result<void> go() {
     if (const JournalEvent* event = journal_.find("uploading")) {
       return finish(parse_outcome(event->detail_json));
     }
-    if (journal_.find("training") != nullptr) return finish(interrupted());
+    if (journal_.find("training") != nullptr) return finish(lost());
     // Everything up to the program can be done again: the first event that has to be on disk is
     // "training".
     TRY(journal_.append_soon("started", ""));
@@ -67,9 +67,9 @@ class JobRun {
     if (outcome) return finish(*std::move(outcome));
     const Error& error = outcome.error();
     if (error.code == Code::kCancelled) {
-      Outcome stopped;
-      stopped.kind = "stopped";
-      return finish(stopped);
+      Outcome ended;
+      ended.kind = stop_.made() ? "stopped" : "interrupted";
+      return finish(ended);
     }
     return finish(failed(error.message));
   }
@@ -80,12 +80,14 @@ class JobRun {
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
     TRY(stopped_yet());
     TRY(journal_.append_soon("downloading", ""));
+    began_ = std::chrono::steady_clock::now();
     for (const ChannelSpec& channel : spec_.channels) {
       TRY(inputs().fill(channel));
       TRY(stopped_yet());
     }
     TRY(tree_.give_folders("input/data"));
-    limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace};
+    limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
+               spec_.interruption_notice};
     const bool script =
         spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
     return script ? run_script() : run_program_of_image();
@@ -125,7 +127,7 @@ class JobRun {
   }
 
   [[nodiscard]] Result<void> stopped_yet() const {
-    if (stop_.made()) return Error{Code::kCancelled, "stopped before the program began"};
+    if (stop_.any()) return Error{Code::kCancelled, "stopped before the program began"};
     return {};
   }
 
@@ -217,10 +219,9 @@ class JobRun {
         fmt::format("InternalServerError: {}. {}", end.error().message, log_->last_lines()));
   }
 
-  [[nodiscard]] Outcome interrupted() const {
+  [[nodiscard]] Outcome lost() const {
     Outcome outcome = failed(
-        "InternalServerError: the agent was killed while the program ran, and the program with it; "
-        "it is not run a second time");
+        "InternalServerError: the agent was killed while the program ran, and the program with it");
     outcome.ran = true;
     return outcome;
   }
@@ -228,7 +229,7 @@ class JobRun {
   // Uploads what there is and writes the last event.
   Result<void> finish(Outcome outcome) {
     log_->sync();
-    if (outcome.ran) {
+    if (outcome.ran && outcome.kind != "interrupted") {
       if (journal_.find("uploading") == nullptr) {
         TRY(journal_.append("uploading", "", to_json(outcome)));
       }
@@ -249,6 +250,10 @@ class JobRun {
       TRY(journal_.append("warning", "lines of the log may be missing: " + problem));
     }
     const std::string kind = outcome.kind;
+    if (began_) {
+      outcome.attempt_time =
+          std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - *began_);
+    }
     TRY(journal_.append(kind, outcome.message, to_json(outcome)));
     const Result<void> cleaned = clean_up(folder_, outcome);
     if (!cleaned) log_->note("[atelier] left behind: " + cleaned.error().message);
@@ -272,17 +277,26 @@ class JobRun {
   StopRequest stop_;
   std::unique_ptr<JobLog> log_;
   RunLimits limits_;
+  std::optional<std::chrono::steady_clock::time_point> began_;  // where this agent saw it
   // Last, so that its thread has ended before what it asks goes.
   std::unique_ptr<objects::ObjectStore> store_;
   std::future<std::unique_ptr<objects::ObjectStore>> making_store_;
 };
 
+Result<AgentSpec> read_spec(const fs::path& folder) {
+  return parse_agent_spec(TRY(read_file(folder / "spec.json", std::size_t{64} << 20)));
+}
+
 Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFactory& make_store,
                       const Clock& clock) {
-  const std::string text = TRY(read_file(folder / "spec.json", std::size_t{64} << 20));
-  AgentSpec spec = TRY(parse_agent_spec(text));
+  AgentSpec spec = TRY(read_spec(folder));
+  journal.enter(spec.attempt, spec.journal_floor);
+  // Its agent was killed while it cleaned up.
+  if (const JournalEvent* end = journal.end()) {
+    return clean_up(folder, parse_outcome(end->detail_json));
+  }
   MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(spec.job_name)));
-  StopRequest stop = TRY(StopRequest::watch(folder));
+  StopRequest stop = TRY(StopRequest::watch(folder, spec.attempt));
   std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.metrics, clock));
   return JobRun{folder, std::move(spec), journal,         make_store,
                 clock,  std::move(tree), std::move(stop), std::move(log)}
@@ -294,12 +308,8 @@ Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFacto
 Result<void> run_job(const fs::path& job_folder, const StoreFactory& make_store,
                      const Clock& clock) {
   Journal journal = TRY(Journal::open(job_folder, clock));
-  if (!journal.events().empty() && is_last_event(journal.events().back().kind)) {
-    // Its agent was killed while it cleaned up.
-    return clean_up(job_folder, parse_outcome(journal.events().back().detail_json));
-  }
   Result<void> outcome = run_spec(job_folder, journal, make_store, clock);
-  if (outcome) return outcome;
+  if (outcome || journal.end() != nullptr) return outcome;
   // Something before the first step, or the journal itself: then this fails as well.
   return journal.append("failed", "InternalServerError: " + outcome.error().message);
 }

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "base/json.h"
 
@@ -34,6 +36,9 @@ std::optional<JournalEvent> parse_event(std::string_view line) {
   event.time = from_epoch_milliseconds(*time);
   event.kind = *kind;
   event.message = find_string(*value, "message").value_or("");
+  const std::int64_t attempt = find_int(*value, "attempt").value_or(1);
+  if (attempt < 1 || attempt > std::numeric_limits<int>::max()) return std::nullopt;
+  event.attempt = static_cast<int>(attempt);
   if (const json::value* detail = find_member(*value, "detail")) {
     event.detail_json = json::serialize(*detail);
   }
@@ -46,7 +51,8 @@ std::string to_json_line(const JournalEvent& event) {
   json::object object{{"sequence", event.sequence},
                       {"time", to_epoch_milliseconds(event.time)},
                       {"kind", event.kind},
-                      {"message", valid_utf8(event.message)}};
+                      {"message", valid_utf8(event.message)},
+                      {"attempt", event.attempt}};
   if (!event.detail_json.empty()) {
     const Result<json::value> detail = parse_json(event.detail_json);
     if (detail) object["detail"] = *detail;
@@ -60,7 +66,8 @@ ParsedJournal parse_journal(std::string_view text) {
     const std::size_t end = text.find('\n', parsed.bytes);
     if (end == std::string_view::npos) return parsed;
     auto event = parse_event(text.substr(parsed.bytes, end - parsed.bytes));
-    if (!event || event->sequence != parsed.events.size() + 1) return parsed;
+    if (!event) return parsed;
+    if (!parsed.events.empty() && event->sequence <= parsed.events.back().sequence) return parsed;
     parsed.events.push_back(*std::move(event));
     parsed.bytes = end + 1;
   }
@@ -70,8 +77,9 @@ Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_
                                                std::uint64_t after) {
   const std::string text = TRY(read_journal_text(job_folder));
   std::vector<JournalEvent> events = parse_journal(text).events;
-  events.erase(events.begin(), events.begin() + static_cast<std::ptrdiff_t>(
-                                                    std::min<std::uint64_t>(after, events.size())));
+  std::erase_if(events, [&](const JournalEvent& event) {
+    return event.sequence <= after && !is_last_event(event.kind);
+  });
   return events;
 }
 
@@ -109,7 +117,8 @@ std::string valid_utf8(std::string_view text) {
 }
 
 bool is_last_event(std::string_view kind) {
-  return kind == "completed" || kind == "failed" || kind == "stopped" || kind == "max-runtime";
+  return kind == "completed" || kind == "failed" || kind == "stopped" || kind == "max-runtime" ||
+         kind == "interrupted";
 }
 
 Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clock& clock) {
@@ -124,8 +133,7 @@ Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clo
 }
 
 Result<void> Journal::append(std::string_view kind, std::string message, std::string detail_json) {
-  TRY(write({events_.size() + 1, clock_->now(), std::string{kind}, std::move(message),
-             std::move(detail_json)}));
+  TRY(write(next(kind, std::move(message), std::move(detail_json))));
   if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's journal", errno);
   if (folder_synced_) return {};
   // The names on the way to it too: a journal that a power cut made vanish would let the program
@@ -137,7 +145,25 @@ Result<void> Journal::append(std::string_view kind, std::string message, std::st
 }
 
 Result<void> Journal::append_soon(std::string_view kind, std::string message) {
-  return write({events_.size() + 1, clock_->now(), std::string{kind}, std::move(message), {}});
+  return write(next(kind, std::move(message), {}));
+}
+
+JournalEvent Journal::next(std::string_view kind, std::string message,
+                           std::string detail_json) const {
+  const std::uint64_t last = events_.empty() ? 0 : events_.back().sequence;
+  return {std::max(last, floor_) + 1, clock_->now(),          std::string{kind},
+          std::move(message),         std::move(detail_json), attempt_};
+}
+
+void Journal::enter(int attempt, std::uint64_t floor) {
+  attempt_ = attempt;
+  floor_ = floor;
+}
+
+const JournalEvent* Journal::end() const {
+  if (events_.empty()) return nullptr;
+  const JournalEvent& last = events_.back();
+  return last.attempt >= attempt_ && is_last_event(last.kind) ? &last : nullptr;
 }
 
 Result<void> Journal::write(JournalEvent event) {
@@ -157,7 +183,7 @@ Result<void> Journal::write(JournalEvent event) {
 
 const JournalEvent* Journal::find(std::string_view kind) const {
   for (auto event = events_.rbegin(); event != events_.rend(); ++event) {
-    if (event->kind == kind) return &*event;
+    if (event->attempt == attempt_ && event->kind == kind) return &*event;
   }
   return nullptr;
 }

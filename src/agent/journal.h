@@ -23,7 +23,11 @@ class Journal {
   // could not be done again.
   Result<void> append_soon(std::string_view kind, std::string message);
   [[nodiscard]] const std::vector<JournalEvent>& events() const { return events_; }
-  // The last event of that kind, or null.
+  // Events are of this attempt from here on, and numbered from above `floor`.
+  void enter(int attempt, std::uint64_t floor);
+  // The event that ended the attempt, or a later one; null while it has not ended.
+  [[nodiscard]] const JournalEvent* end() const;
+  // The last event of that kind in this attempt, or null.
   [[nodiscard]] const JournalEvent* find(std::string_view kind) const;
 
  private:
@@ -35,12 +39,16 @@ class Journal {
         events_(std::move(events)),
         bytes_(bytes) {}
   Result<void> write(JournalEvent event);
+  [[nodiscard]] JournalEvent next(std::string_view kind, std::string message,
+                                  std::string detail_json) const;
 
   UniqueFd fd_;
   std::filesystem::path folder_;
   bool folder_synced_ = false;
   const Clock* clock_;
   std::vector<JournalEvent> events_;
+  int attempt_ = 1;
+  std::uint64_t floor_ = 0;
   std::size_t bytes_;  // of the file, up to the end of the last whole event
 };
 
@@ -56,7 +64,7 @@ ParsedJournal parse_journal(std::string_view text);
 // holds text only.
 std::string valid_utf8(std::string_view text);
 
-// completed, failed, stopped and max-runtime end a job.
+// completed, failed, stopped, max-runtime and interrupted end an attempt.
 bool is_last_event(std::string_view kind);
 
 }  // namespace atelier::agent

@@ -73,11 +73,30 @@ TEST_F(JournalTest, BytesThatAreNoTextDoNotBreakTheJournal) {
 }
 
 TEST_F(JournalTest, ReadingStopsAtALineOutOfSequence) {
-  const std::string first = to_json_line({1, Time{}, "started", "", ""});
-  const std::string third = to_json_line({3, Time{}, "training", "", ""});
-  const ParsedJournal parsed = parse_journal(first + third);
+  const std::string second = to_json_line({2, Time{}, "started", "", ""});
+  const std::string first = to_json_line({1, Time{}, "training", "", ""});
+  const ParsedJournal parsed = parse_journal(second + first);
   EXPECT_EQ(parsed.events.size(), 1U);
-  EXPECT_EQ(parsed.bytes, first.size());
+  EXPECT_EQ(parsed.bytes, second.size());
+}
+
+TEST_F(JournalTest, AnAttemptKnowsItsOwnEventsAndGoesOnAboveWhatIsTakenIn) {
+  Journal journal = open();
+  journal.append("training", "").value();
+  EXPECT_EQ(journal.end(), nullptr);
+  journal.append("interrupted", "").value();
+  ASSERT_NE(journal.end(), nullptr);
+  journal.enter(2, 7);
+  EXPECT_EQ(journal.end(), nullptr) << "that was the first attempt's";
+  EXPECT_EQ(journal.find("training"), nullptr);
+  journal.append("started", "").value();
+  const auto events = read_journal(folder_.path()).value();
+  ASSERT_EQ(events.size(), 3U);
+  EXPECT_EQ(events[2].sequence, 8U);
+  EXPECT_EQ(events[2].attempt, 2);
+  const auto rest = read_journal(folder_.path(), 7).value();
+  ASSERT_EQ(rest.size(), 2U) << "an end is told again: whether it counts is for the record to say";
+  EXPECT_EQ(rest[0].kind, "interrupted");
 }
 
 }  // namespace

@@ -156,6 +156,10 @@ Result<void> request_stop(const fs::path& job_folder) {
   return write_file_durably(job_folder / "stop", "");
 }
 
+Result<void> request_interrupt(const fs::path& job_folder, int attempt) {
+  return write_file_durably(job_folder / "interrupt", std::to_string(attempt));
+}
+
 Result<void> run_agent(const fs::path& job_folder) {
   const UniqueFd lock = TRY(take_lock(job_folder));
   report_ready();

@@ -1,6 +1,7 @@
 #include "agent/outcome.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <string.h>
 
 #include "agent/journal.h"
@@ -62,6 +63,15 @@ std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, cons
                                   : fmt::format(". Last lines of its log:\n{}", quoted));
 }
 
+std::string interruption_words(const ProgramEnd& end, const AgentSpec& spec) {
+  const bool killed = end.exit.signal == SIGKILL;
+  return fmt::format(
+      "The training job was interrupted: {}. It goes on from its checkpoints when there is room",
+      killed ? fmt::format("the program was killed at the end of its {} s of notice",
+                           spec.interruption_notice.count())
+             : how_it_ended(end.exit));
+}
+
 }  // namespace
 
 Outcome failed(std::string message) {
@@ -89,8 +99,12 @@ Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& s
     outcome.kind = "max-runtime";
     outcome.message =
         fmt::format("the program ran for its limit of {} s", spec.max_runtime.count());
-  } else if (end.exit.code == 0 && end.exit.signal == 0) {
+  } else if (end.exit.code == 0 && end.exit.signal == 0 &&
+             !(end.asked == ProgramEnd::Asked::kInterrupt && end.handles_sigterm)) {
     outcome.kind = "completed";
+  } else if (end.asked == ProgramEnd::Asked::kInterrupt) {
+    outcome.kind = "interrupted";
+    outcome.message = interruption_words(end, spec);
   } else {
     outcome.message = reason_of(end.exit, tree, spec, last_lines);
   }
@@ -100,14 +114,16 @@ Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& s
 std::string to_json(const Outcome& outcome) {
   json::object metrics;
   for (const auto& [name, value] : outcome.final_metrics) metrics[name] = value;
-  return json::serialize(json::object{{"outcome", outcome.kind},
-                                      {"reason", valid_utf8(outcome.message)},
-                                      {"exit_code", outcome.exit_code},
-                                      {"signal", outcome.signal},
-                                      {"out_of_memory", outcome.out_of_memory},
-                                      {"ran", outcome.ran},
-                                      {"delivered", outcome.delivered},
-                                      {"final_metrics", std::move(metrics)}});
+  json::object detail{{"outcome", outcome.kind},
+                      {"reason", valid_utf8(outcome.message)},
+                      {"exit_code", outcome.exit_code},
+                      {"signal", outcome.signal},
+                      {"out_of_memory", outcome.out_of_memory},
+                      {"ran", outcome.ran},
+                      {"delivered", outcome.delivered},
+                      {"final_metrics", std::move(metrics)}};
+  if (outcome.attempt_time) detail["ran_ms"] = outcome.attempt_time->count();
+  return json::serialize(detail);
 }
 
 Outcome parse_outcome(std::string_view text) {

@@ -1,7 +1,9 @@
 // How a job ended, in the journal's terms and in words for people.
 #pragma once
 
+#include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -12,7 +14,7 @@
 namespace atelier::agent {
 
 struct Outcome {
-  std::string kind = "failed";  // completed | failed | stopped | max-runtime
+  std::string kind = "failed";  // completed | failed | stopped | max-runtime | interrupted
   std::string message;          // FailureReason, for failed
   int exit_code = 0;
   int signal = 0;
@@ -20,12 +22,16 @@ struct Outcome {
   bool ran = false;       // the program has run: there may be something to upload
   bool delivered = true;  // false: what could not be uploaded is still in the job's folder
   std::map<std::string, double> final_metrics;
+  std::optional<std::chrono::milliseconds> attempt_time;  // from the download on, by a steady clock
 };
 
 Outcome failed(std::string message);
 
-// Of a program that has ended: completed, stopped, max-runtime, or failed with the true cause,
-// which is /opt/ml/output/failure, else how it ended and the last lines of its log.
+// Of a program that has ended: completed, stopped, max-runtime, interrupted, or failed with the
+// true cause, which is /opt/ml/output/failure, else how it ended and the last lines of its log. A
+// program that is warned of an interruption and ends with exit code 0 has finished its work, unless
+// it handles SIGTERM: then it may as well have saved its state and left, and a second attempt,
+// which finds that state, is the answer that is right in both cases.
 Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& spec,
                    std::string_view last_lines);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 #include "base/json.h"
 
@@ -59,6 +60,15 @@ class Reader {
       return fail(name, "seconds from 0 to 34560000");
     }
     out = std::chrono::seconds{value->get_int64()};
+  }
+  template <typename Number>
+  void whole(std::string_view name, std::int64_t least, std::int64_t most, Number& out) {
+    const json::value* value = find(name, false);
+    if (value == nullptr) return;
+    if (!value->is_int64() || value->get_int64() < least || value->get_int64() > most) {
+      return fail(name, fmt::format("a whole number from {} to {}", least, most));
+    }
+    out = static_cast<Number>(value->get_int64());
   }
   void list(std::string_view name, std::vector<std::string>& out) {
     const json::value* value = find(name, false);
@@ -222,7 +232,10 @@ std::string to_json(const AgentSpec& spec) {
                    {"compress_output", spec.compress_output},
                    {"max_runtime_seconds", spec.max_runtime.count()},
                    {"stop_grace_seconds", spec.stop_grace.count()},
-                   {"log_stream", spec.log_stream}});
+                   {"log_stream", spec.log_stream},
+                   {"attempt", spec.attempt},
+                   {"interruption_notice_seconds", spec.interruption_notice.count()},
+                   {"journal_floor", spec.journal_floor}});
 }
 
 Result<AgentSpec> parse_agent_spec(std::string_view text) {
@@ -269,6 +282,9 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.seconds("max_runtime_seconds", spec.max_runtime);
   reader.seconds("stop_grace_seconds", spec.stop_grace);
   reader.text("log_stream", spec.log_stream);
+  reader.seconds("interruption_notice_seconds", spec.interruption_notice);
+  reader.whole("attempt", 1, std::numeric_limits<int>::max(), spec.attempt);
+  reader.whole("journal_floor", 0, std::numeric_limits<std::int64_t>::max(), spec.journal_floor);
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
   for (const ChannelSpec& channel : spec.channels) {
     if (!is_plain_name(channel.name)) reader.fail("channels.name", "a name without '/'");

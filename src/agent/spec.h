@@ -2,13 +2,16 @@
 // contract between agent and control plane: both may die at any moment, and the folder tells the
 // rest.
 //
-//   spec.json        AgentSpec; written before the agent starts, mode 0600 (it holds the job's
-//   keys) agent.lock       held (flock) by the agent as long as it lives journal.jsonl
-//   JournalEvents, fsynced before they are acted on; a torn last line is dropped stop present once
-//   the control plane wants the job stopped (written by rename) logs/algo-1.log  LogFile
-//   (agent/log_file.h) metrics.jsonl    one matched metric a line: {"t": ms since 1970, "n": name,
-//   "v": value} ml/              the job's /opt/ml, until the job has ended agent.out        stderr
-//   of the agent itself
+//   spec.json      AgentSpec; written before the agent starts, mode 0600 (it holds the job's keys)
+//   agent.lock     held (flock) by the agent as long as it lives
+//   journal.jsonl  JournalEvents of all attempts, fsynced before they are acted on; a torn last
+//                  line is dropped
+//   stop           there once the control plane wants the job stopped (written by rename)
+//   interrupt      the number of the attempt that is to give its share of the host back
+//   logs/          algo-1.log: LogFile (agent/log_file.h), of all attempts
+//   metrics.jsonl  one matched metric a line: {"t": ms since 1970, "n": name, "v": value}
+//   ml/            the job's /opt/ml, until the attempt has ended
+//   agent.out      stderr of the agent itself
 #pragma once
 
 #include <chrono>
@@ -70,6 +73,12 @@ struct AgentSpec {
   std::chrono::seconds max_runtime{86400};
   std::chrono::seconds stop_grace{120};
   std::string log_stream;  // "job/algo-1-1796022355"
+  // Which run of the job this is: one more after each interruption and each retry.
+  int attempt = 1;
+  std::chrono::seconds interruption_notice{120};  // from SIGTERM to SIGKILL
+  // Events are numbered from above this. The control plane has taken in that many, also where a
+  // power cut has taken the journal's tail.
+  std::uint64_t journal_floor = 0;
 };
 
 std::string to_json(const AgentSpec& spec);
@@ -77,17 +86,19 @@ Result<AgentSpec> parse_agent_spec(std::string_view text);
 
 // What happened, in order. The control plane turns each into one transition of the job.
 struct JournalEvent {
-  std::uint64_t sequence = 0;  // from 1, without gaps
+  std::uint64_t sequence = 0;  // from 1, upwards
   Time time{};
-  // started | downloading | training | uploading | warning, and as the last one
-  // completed | failed | stopped | max-runtime
+  // started | downloading | training | uploading | warning, and as the last one of an attempt
+  // completed | failed | stopped | max-runtime | interrupted
   std::string kind;
   std::string message;      // for people: StatusMessage, FailureReason or the warning
   std::string detail_json;  // optional object: exit code, final metrics, model location, limits
+  int attempt = 1;
 };
 
 std::string to_json_line(const JournalEvent& event);
-// Events with a sequence above `after`; a torn last line is left out.
+// Events with a sequence above `after`, and those below that end an attempt (which count whatever
+// their number is: jobs/training_job.h); a torn last line is left out.
 Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_folder,
                                                std::uint64_t after = 0);
 
@@ -102,6 +113,9 @@ bool agent_alive(const std::filesystem::path& job_folder);
 bool needs_cleaning(const std::filesystem::path& job_folder);
 // Asks for a stop, durably; repeated calls are fine.
 Result<void> request_stop(const std::filesystem::path& job_folder);
+// Warns the attempt of that number that its share of the host is wanted: its program gets SIGTERM,
+// and SIGKILL at the end of the notice. A later attempt is not meant. Repeated calls are fine.
+Result<void> request_interrupt(const std::filesystem::path& job_folder, int attempt);
 
 // The agent itself: runs the job of the folder to its end. Returns when the journal holds the last
 // event.

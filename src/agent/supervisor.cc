@@ -49,6 +49,10 @@ class Run {
     cutter_.give_out(emit_);
     log_.flush();
     end_.exit = TRY(sandbox.wait());
+    // A stop within the notice is the user's last word: what there is gets uploaded.
+    if (end_.asked == ProgramEnd::Asked::kInterrupt && stop_.made()) {
+      end_.asked = ProgramEnd::Asked::kStop;
+    }
     return end_;
   }
 
@@ -84,10 +88,13 @@ class Run {
         end_.asked = Asked::kStop;
       } else if (now >= limits_.deadline) {
         end_.asked = Asked::kMaxRuntime;
+      } else if (stop_.interrupted()) {
+        end_.asked = Asked::kInterrupt;
+        end_.handles_sigterm = sandbox.handles(SIGTERM);
       } else {
         return;
       }
-      kill_at_ = now + limits_.grace;
+      kill_at_ = now + (end_.asked == Asked::kInterrupt ? limits_.notice : limits_.grace);
       send(sandbox, SIGTERM);
     } else if (kill_at_ && now >= *kill_at_) {
       kill_at_.reset();
@@ -151,13 +158,18 @@ class Run {
 
 }  // namespace
 
-Result<StopRequest> StopRequest::watch(const std::filesystem::path& job_folder) {
+Result<StopRequest> StopRequest::watch(const std::filesystem::path& job_folder, int attempt) {
   UniqueFd fd{inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
   if (!fd) return error_from_errno("inotify_init1", errno);
   if (inotify_add_watch(fd.get(), job_folder.c_str(), IN_CREATE | IN_MOVED_TO) < 0) {
     return error_from_errno("watch '" + job_folder.string() + "'", errno);
   }
-  return StopRequest{job_folder / "stop", std::move(fd)};
+  return StopRequest{job_folder, attempt, std::move(fd)};
+}
+
+bool StopRequest::interrupted() const {
+  const Result<std::string> attempt = read_file(interrupt_, 64);
+  return attempt && *attempt == attempt_;
 }
 
 bool StopRequest::made() const { return access(file_.c_str(), F_OK) == 0; }

@@ -15,31 +15,41 @@
 
 namespace atelier::agent {
 
-// The file `stop` in a job's folder, without polling for it.
+// The files `stop` and `interrupt` in a job's folder, without polling for them.
 class StopRequest {
  public:
-  static Result<StopRequest> watch(const std::filesystem::path& job_folder);
-  [[nodiscard]] bool made() const;  // from any thread
+  static Result<StopRequest> watch(const std::filesystem::path& job_folder, int attempt);
+  [[nodiscard]] bool made() const;         // from any thread, as the next two
+  [[nodiscard]] bool interrupted() const;  // this attempt is meant
+  [[nodiscard]] bool any() const { return made() || interrupted(); }
   // Readable when something in the folder changed; clear() before the next wait.
   [[nodiscard]] int fd() const { return fd_.get(); }
   void clear() const;
 
  private:
-  StopRequest(std::filesystem::path file, UniqueFd fd)
-      : file_(std::move(file)), fd_(std::move(fd)) {}
+  StopRequest(std::filesystem::path folder, int attempt, UniqueFd fd)
+      : file_(folder / "stop"),
+        interrupt_(folder / "interrupt"),
+        attempt_(std::to_string(attempt)),
+        fd_(std::move(fd)) {}
   std::filesystem::path file_;
+  std::filesystem::path interrupt_;
+  std::string attempt_;
   UniqueFd fd_;
 };
 
 struct RunLimits {
   std::chrono::steady_clock::time_point deadline;  // MaxRuntime of the job as a whole
   std::chrono::milliseconds grace{120000};
+  std::chrono::milliseconds notice{120000};  // the same for an interruption
 };
 
 struct ProgramEnd {
   compute::SandboxExit exit;
   // Why it was told to end, if it was.
-  enum class Asked { kNo, kStop, kMaxRuntime } asked = Asked::kNo;
+  enum class Asked { kNo, kStop, kMaxRuntime, kInterrupt } asked = Asked::kNo;
+  // It took SIGTERM in hand: that it then ended well need not mean that it had finished.
+  bool handles_sigterm = false;
 };
 
 // `on_line` sees every line, besides the log. Fills output_fd of `spec` itself.

@@ -52,12 +52,9 @@ void add_times(json::object& out, const jobs::TrainingJob& job, Time now) {
   out["LastModifiedTime"] = to_epoch_seconds(job.modified);
   if (job.started) {
     out["TrainingStartTime"] = to_epoch_seconds(*job.started);
-    const auto spent = job.ended.value_or(std::max(now, *job.started)) - *job.started;
-    // Never 0: the SDK divides by it.
-    const std::int64_t seconds =
-        std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(spent).count());
-    out["TrainingTimeInSeconds"] = seconds;
-    out["BillableTimeInSeconds"] = seconds;
+    const jobs::JobTimes times = jobs::job_times(job, now);
+    out["TrainingTimeInSeconds"] = times.training;
+    out["BillableTimeInSeconds"] = times.billable;
   }
   if (job.ended) out["TrainingEndTime"] = to_epoch_seconds(*job.ended);
 }

@@ -213,14 +213,17 @@ TEST_F(TrainingTest, DescribeNeverShowsEmptyInstanceGroupsAndAlwaysALimitOfTime)
 TEST_F(TrainingTest, TrainingTimeIsNeverZero) {
   create(training_request());
   job().started = world_.clock.now();
+  job().attempts.began = job().started;
   EXPECT_EQ(described().at("TrainingTimeInSeconds"), 1);
   world_.clock.time += std::chrono::milliseconds(61500);
   EXPECT_EQ(described().at("TrainingTimeInSeconds"), 62);
-  job().ended = *job().started + std::chrono::seconds(30);
+  job().attempts = jobs::Attempts{};
+  job().attempts.trained = std::chrono::seconds(30);
   EXPECT_EQ(described().at("TrainingTimeInSeconds"), 30);
   EXPECT_EQ(described().at("BillableTimeInSeconds"), 30);
   world_.clock.time -= std::chrono::hours(1);  // a clock that jumped back
-  job().ended.reset();
+  job().attempts = jobs::Attempts{};
+  job().attempts.began = job().started;
   EXPECT_EQ(described().at("TrainingTimeInSeconds"), 1);
 }
 

@@ -66,6 +66,7 @@ Result<compute::InstanceTable> instance_table(const fs::path& folder) {
   }
   Result<compute::InstanceTable> table = compute::parse_instance_table(*text);
   if (!table) return table.error().within(path.string());
+  TRY(compute::read_interruption_traces(*table, folder));
   return table;
 }
 

@@ -1,6 +1,7 @@
 #include "compute/instance_types.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/rng.h"
 
 // Without exceptions a failed parse comes back as a value; header-only keeps a shared library out.
 #define TOML_EXCEPTIONS 0
@@ -58,6 +60,11 @@ strict = false
 )";
 
 constexpr std::size_t kMaxTypes = 1000;
+constexpr std::int64_t kMaxNotice = 3600;
+constexpr double kMaxLifeSeconds = 400.0 * 86400;  // longer than any job may run
+constexpr std::size_t kMaxTraceBytes = std::size_t{1} << 20;
+// The seed of the counter-based generator that interruptions are drawn from.
+constexpr std::uint64_t kInterruptions = 0x696e74;
 
 Error wrong(std::string_view where, std::string_view what) {
   return Error{Code::kInvalidArgument, fmt::format("instance table: {}: {}", where, what)};
@@ -75,15 +82,35 @@ Result<double> number(const toml::table& line, std::string_view type, std::strin
   return *value;
 }
 
+Result<void> parse_interruptions(const toml::table& line, std::string_view name,
+                                 InstanceType& type) {
+  type.interruptions_per_hour = TRY(number(line, name, "interruptions_per_hour", 0, 0));
+  const toml::node* trace = line.get("interruption_trace");
+  if (trace == nullptr) return {};
+  type.interruption_trace_file = trace->value_or(std::string{});
+  if (type.interruption_trace_file.empty()) {
+    return wrong(name, "interruption_trace must be the name of a file");
+  }
+  if (type.interruptions_per_hour > 0) {
+    return wrong(name, "has interruptions_per_hour and interruption_trace: give one of them");
+  }
+  return {};
+}
+
 Result<InstanceType> parse_type(std::string_view name, const toml::node& node) {
   const toml::table* line = node.as_table();
   if (line == nullptr) return wrong(name, "must be a table such as { vcpus = 4, memory_gib = 16 }");
   for (const auto& [key, value] : *line) {
-    static constexpr std::string_view kKnown[] = {"vcpus", "memory_gib", "gpus", "price_per_hour"};
+    static constexpr std::string_view kKnown[] = {"vcpus",
+                                                  "memory_gib",
+                                                  "gpus",
+                                                  "price_per_hour",
+                                                  "spot_price_per_hour",
+                                                  "interruptions_per_hour",
+                                                  "interruption_trace"};
     if (std::ranges::find(kKnown, key.str()) == std::end(kKnown)) {
-      return wrong(name, fmt::format("'{}' is not known; known are vcpus, memory_gib, gpus and "
-                                     "price_per_hour",
-                                     key.str()));
+      return wrong(
+          name, fmt::format("'{}' is not known; known are {}", key.str(), fmt::join(kKnown, ", ")));
     }
   }
   for (const char* required : {"vcpus", "memory_gib"}) {
@@ -94,6 +121,14 @@ Result<InstanceType> parse_type(std::string_view name, const toml::node& node) {
   type.vcpus = TRY(number(*line, name, "vcpus", 1, 0.01));
   type.memory_gib = TRY(number(*line, name, "memory_gib", 1, 0.01));
   type.price_per_hour = TRY(number(*line, name, "price_per_hour", 0, 0));
+  type.spot_price_per_hour =
+      TRY(number(*line, name, "spot_price_per_hour", type.price_per_hour, 0));
+  if (type.spot_price_per_hour > type.price_per_hour) {
+    return wrong(name,
+                 fmt::format("spot_price_per_hour {} is more than price_per_hour, which is {}",
+                             type.spot_price_per_hour, type.price_per_hour));
+  }
+  TRY(parse_interruptions(*line, name, type));
   const double gpus = TRY(number(*line, name, "gpus", 0, 0));
   if (gpus != std::floor(gpus) || gpus > 1024) return wrong(name, "gpus must be whole, up to 1024");
   type.gpus = static_cast<int>(gpus);
@@ -185,10 +220,17 @@ Result<InstanceTable> parse_instance_table(std::string_view text) {
       table.price_date = value.value_or(std::string{});
     } else if (key.str() == "strict" && value.is_boolean()) {
       table.strict = value.value_or(false);
+    } else if (key.str() == "interruption_notice_seconds" && value.is_integer()) {
+      const std::int64_t seconds = value.value_or(std::int64_t{-1});
+      if (seconds < 0 || seconds > kMaxNotice) {
+        return wrong(key.str(), fmt::format("{} must be from 0 to {}", seconds, kMaxNotice));
+      }
+      table.interruption_notice = std::chrono::seconds{seconds};
     } else if (key.str() != "instances" || !value.is_table()) {
       return wrong(key.str(),
                    "not known, or of the wrong type; known are the strings currency and "
-                   "price_date, the boolean strict, and the table instances");
+                   "price_date, the boolean strict, the whole number interruption_notice_seconds, "
+                   "and the table instances");
     }
   }
   if (const toml::table* types = document["instances"].as_table()) {
@@ -216,6 +258,56 @@ std::optional<InstanceType> find_instance_type(const InstanceTable& table, std::
     if (type.name == name) return type;
   }
   return from_pattern(name);
+}
+
+Result<std::vector<double>> parse_interruption_trace(std::string_view text) {
+  std::vector<double> trace;
+  for (int number = 1; !text.empty(); ++number) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    std::string line{text.substr(0, end)};
+    line.resize(std::min(line.find('#'), line.size()));
+    text.remove_prefix(std::min(end + 1, text.size()));
+    std::erase_if(line, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
+    if (line.empty()) continue;
+    double seconds = 0;
+    const auto [rest, failure] = std::from_chars(line.data(), line.data() + line.size(), seconds);
+    if (failure != std::errc{} || rest != line.data() + line.size() || !std::isfinite(seconds) ||
+        seconds < 0) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("line {}: '{}' is not a number of seconds", number, line)};
+    }
+    trace.push_back(std::min(seconds, kMaxLifeSeconds));
+  }
+  return trace;
+}
+
+Result<void> read_interruption_traces(InstanceTable& table, const fs::path& folder) {
+  for (InstanceType& type : table.types) {
+    if (type.interruption_trace_file.empty()) continue;
+    const fs::path path = folder / type.interruption_trace_file;
+    const Result<std::string> text = read_file(path, kMaxTraceBytes);
+    if (!text) return text.error().within(type.name);
+    Result<std::vector<double>> trace = parse_interruption_trace(*text);
+    if (!trace) return trace.error().within(path.string());
+    type.interruption_trace = *std::move(trace);
+  }
+  return {};
+}
+
+std::optional<std::chrono::milliseconds> next_interruption(const InstanceType& type,
+                                                           std::uint64_t job, int attempt) {
+  double seconds = 0;
+  const auto index = static_cast<std::size_t>(attempt - 1);
+  if (index < type.interruption_trace.size()) {
+    seconds = type.interruption_trace[index];
+  } else if (type.interruptions_per_hour > 0) {
+    // The time to the next event of a Poisson process.
+    const double u = rng_uniform(kInterruptions, job, static_cast<std::uint64_t>(attempt));
+    seconds = std::min(-std::log1p(-u) * 3600 / type.interruptions_per_hour, kMaxLifeSeconds);
+  } else {
+    return std::nullopt;
+  }
+  return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1000)};
 }
 
 HostCapacity host_capacity() {

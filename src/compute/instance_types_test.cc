@@ -1,6 +1,9 @@
 #include "compute/instance_types.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "base/file.h"
 
 namespace atelier::compute {
 namespace {
@@ -56,7 +59,11 @@ TEST(InstanceTypes, AWrongTableIsRefusedByPlaceAndName) {
 }
 
 TEST(InstanceTypes, MoreThanTheHostHasIsCutWithASentenceForEach) {
-  const InstanceType type{"ml.big", 96, 1152, 8, 1};
+  InstanceType type;
+  type.name = "ml.big";
+  type.vcpus = 96;
+  type.memory_gib = 1152;
+  type.gpus = 8;
   const HostCapacity host{2, 23, 0};
   const auto cut = allocate(type, host, false);
   ASSERT_TRUE(cut);
@@ -66,7 +73,7 @@ TEST(InstanceTypes, MoreThanTheHostHasIsCutWithASentenceForEach) {
   ASSERT_EQ(cut->warnings.size(), 3u);
   EXPECT_EQ(cut->warnings[0], "ml.big has 96 vCPUs; this host has 2, which is what the job gets.");
   EXPECT_EQ(allocate(type, host, true).error().code, Code::kResourceExhausted);
-  EXPECT_TRUE(allocate(InstanceType{"ml.small", 1, 1, 0, 0}, host, true));
+  EXPECT_TRUE(allocate(InstanceType{}, host, true)) << "one CPU and one GiB";
 }
 
 TEST(InstanceTypes, TheHostHasSomethingToGive) {
@@ -74,6 +81,66 @@ TEST(InstanceTypes, TheHostHasSomethingToGive) {
   EXPECT_GT(host.vcpus, 0);
   EXPECT_GT(host.memory_gib, 0);
   EXPECT_GE(host.gpus, 0);
+}
+
+TEST(Interruptions, ATableNamesPricesNoticeAndHowOftenSpotJobsAreInterrupted) {
+  auto table = parse_instance_table(R"(
+    interruption_notice_seconds = 5
+    [instances]
+    "ml.plain" = { vcpus = 1, memory_gib = 1, price_per_hour = 2 }
+    "ml.rate"  = { vcpus = 1, memory_gib = 1, price_per_hour = 2, spot_price_per_hour = 0.5, interruptions_per_hour = 3 }
+    "ml.trace" = { vcpus = 1, memory_gib = 1, interruption_trace = "trace.txt" }
+  )");
+  ASSERT_TRUE(table) << table.error().message;
+  EXPECT_EQ(table->interruption_notice, std::chrono::seconds{5});
+  EXPECT_EQ(find_instance_type(*table, "ml.plain")->spot_price_per_hour, 2);
+  EXPECT_EQ(find_instance_type(*table, "ml.rate")->spot_price_per_hour, 0.5);
+  const TempFolder folder = *TempFolder::create();
+  const auto missing = read_interruption_traces(*table, folder.path());
+  EXPECT_NE(missing.error().message.find("trace.txt"), std::string::npos);
+  ASSERT_TRUE(write_file_durably(folder.path() / "trace.txt", "# seconds\n 1.5\n\n20 # then\n"));
+  ASSERT_TRUE(read_interruption_traces(*table, folder.path()));
+  const InstanceType trace = *find_instance_type(*table, "ml.trace");
+  EXPECT_EQ(next_interruption(trace, 7, 1), std::chrono::milliseconds{1500});
+  EXPECT_EQ(next_interruption(trace, 7, 2), std::chrono::seconds{20});
+  EXPECT_EQ(next_interruption(trace, 7, 3), std::nullopt) << "the trace has ended";
+}
+
+TEST(Interruptions, WrongModelsAreRefusedByPlaceAndName) {
+  const auto message = [](std::string_view line) {
+    const auto table =
+        parse_instance_table(fmt::format("[instances]\na = {{ vcpus = 1, memory_gib "
+                                         "= 1, {} }}",
+                                         line));
+    return table ? std::string{} : table.error().message;
+  };
+  EXPECT_NE(message("price_per_hour = 1, spot_price_per_hour = 2").find("is more than"),
+            std::string::npos);
+  EXPECT_NE(message("interruptions_per_hour = -1").find("interruptions_per_hour must"),
+            std::string::npos);
+  EXPECT_NE(message("interruption_trace = 3").find("the name of a file"), std::string::npos);
+  EXPECT_NE(message("interruption_trace = 'x', interruptions_per_hour = 1").find("one of them"),
+            std::string::npos);
+  EXPECT_NE(parse_instance_table("interruption_notice_seconds = 9999")
+                .error()
+                .message.find("from 0 to 3600"),
+            std::string::npos);
+  EXPECT_NE(parse_interruption_trace("1\nx\n").error().message.find("line 2: 'x'"),
+            std::string::npos);
+  EXPECT_FALSE(parse_interruption_trace("-1"));
+  EXPECT_FALSE(parse_interruption_trace("nan"));
+}
+
+TEST(Interruptions, ARateIsDrawnByJobAndAttemptAndHasItsMean) {
+  InstanceType type;
+  type.interruptions_per_hour = 60;
+  EXPECT_EQ(next_interruption(type, 1, 1), next_interruption(type, 1, 1));
+  EXPECT_NE(next_interruption(type, 1, 1), next_interruption(type, 1, 2));
+  EXPECT_NE(next_interruption(type, 1, 1), next_interruption(type, 2, 1));
+  std::chrono::milliseconds sum{0};
+  for (std::uint64_t job = 0; job < 4000; ++job) sum += *next_interruption(type, job, 1);
+  EXPECT_NEAR(static_cast<double>(sum.count()) / 4000, 60000, 4000) << "a minute";
+  EXPECT_EQ(next_interruption(InstanceType{}, 1, 1), std::nullopt);
 }
 
 }  // namespace

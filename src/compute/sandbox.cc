@@ -370,6 +370,18 @@ Result<void> Sandbox::signal(int number) {
   return {};
 }
 
+bool Sandbox::handles(int number) const {
+  const std::vector<pid_t> program = processes_inside(state_->pid).program;
+  return std::any_of(program.begin(), program.end(), [&](pid_t pid) {
+    const std::string status = read_file(fmt::format("/proc/{}/status", pid)).value_or("");
+    constexpr std::string_view kCaught = "\nSigCgt:\t";
+    const std::size_t at = status.find(kCaught);
+    if (at == std::string::npos) return false;
+    const std::uint64_t mask = std::strtoull(status.c_str() + at + kCaught.size(), nullptr, 16);
+    return (mask >> (number - 1) & 1) != 0;
+  });
+}
+
 Result<SandboxExit> Sandbox::wait() {
   siginfo_t info{};
   while (waitid(P_PID, static_cast<id_t>(state_->pid), &info, WEXITED) != 0) {

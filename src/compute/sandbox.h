@@ -79,6 +79,8 @@ class Sandbox {
   [[nodiscard]] int exit_fd() const;                // a pidfd: readable once the program has ended
   [[nodiscard]] const std::string& limits() const;  // in words: "cgroup v2: 4 CPUs, 16 GiB"
   Result<void> signal(int number);                  // to every process inside
+  // Whether a process inside has a handler of its own for the signal.
+  [[nodiscard]] bool handles(int number) const;
   // After the end: reaps, and removes the cgroup. A status above 128 is read as every shell means
   // it: 128 and the signal. kFailedPrecondition when bubblewrap could not set the sandbox up.
   Result<SandboxExit> wait();

@@ -13,10 +13,13 @@ namespace atelier::jobs {
 namespace {
 
 Result<void> drive(const std::string& folder, const std::string& agent, std::uint64_t seed) {
-  const auto service = TRY(Service::open(testing::options_for(folder, agent, 3), system_clock()));
+  const auto service = TRY(Service::open(testing::options_for(folder, agent, 6), system_clock()));
   service->run();
   TRY(write_all(STDOUT_FILENO, "ready\n"));
-  std::vector<std::string> created;
+  std::vector<std::string>
+      created;  // by this process or an earlier one, and not known to have ended
+  ListQuery unfinished{.status_equals = "InProgress", .max_results = 100};
+  for (const TrainingJob& job : TRY(service->list(unfinished)).jobs) created.push_back(job.name);
   std::uint64_t seen = 0;
   for (std::uint64_t i = 0;; ++i) {
     const auto die = [&](std::uint64_t stream, std::uint64_t sides) {
@@ -26,16 +29,22 @@ Result<void> drive(const std::string& folder, const std::string& agent, std::uin
     job.name = fmt::format("job-{}-{}", seed, i);
     job.work_ms = static_cast<int>(die(1, 60));
     static constexpr const char* kOutcomes[] = {
-        "completed", "completed", "completed", "completed",     "completed",
-        "completed", "failed",    "die",       "die-uploading", "die-starting"};
+        "completed", "completed", "completed", "completed",     "completed",   "completed",
+        "failed",    "die",       "die-once",  "die-uploading", "die-starting"};
     job.outcome = kOutcomes[die(2, std::size(kOutcomes))];
+    job.spot = die(5, 8) != 0;
+    if (job.spot) job.work_ms *= 4;  // long enough to be interrupted
+    job.retries = static_cast<int>(die(6, 3));
     if (i < 5) {  // more would only make the queue long
       TRY(service->create(testing::request_for(job), job.name));
       TRY(write_all(STDOUT_FILENO, fmt::format("created {} {}\n", job.name, job.outcome)));
       created.push_back(job.name);
     }
-    if (die(3, 4) == 0) {
-      ignore_error(service->stop(created[die(4, created.size())]), "it may have ended");
+    const std::string& some = created[die(4, created.size())];
+    if (die(3, 30) == 0) ignore_error(service->stop(some), "it may have ended");
+    for (const std::string& name : created) {
+      if (die(7, 3) != 0) continue;
+      ignore_error(service->interrupt(name, "a test"), "it may not be spot, or not run");
     }
     seen = service->wait_for_change(seen, std::chrono::milliseconds{10});
   }

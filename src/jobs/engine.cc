@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxLaunches = 3;
 constexpr std::chrono::milliseconds kRetryInterval{500};
+constexpr std::chrono::seconds kDeadlineAgain{5};
 constexpr std::size_t kLastWords = 400;
 
 // The end of the agent's own log: why it died, if it could still say so.
@@ -39,18 +40,27 @@ std::string describe_loss(const TrainingJob& job, const fs::path& folder,
       format_iso8601(job.transitions.back().start), error, last_words(folder));
 }
 
+// What is due to an agent that runs already.
+std::vector<Effect> requests_due(const TrainingJob& job) {
+  std::vector<Effect> due = effects_due(job);
+  std::erase(due, Effect::kLaunchAgent);
+  return due;
+}
+
 // Errors of the request, as against those of a disk that may have room again.
 bool is_final(const Error& error) {
   return error.retry == Retry::kNo && error.code != Code::kIo &&
          error.code != Code::kResourceExhausted;
 }
 
-// Whether a job has an agent, or needs none any more. An agent that takes over from a killed one
-// finishes what that one had begun, and never runs the program again (agent/job_run.h).
-Result<bool> is_attended(const fs::path& folder) {
+// Whether an attempt of a job has an agent, or needs none any more. An agent that takes over from a
+// killed one finishes what that one had begun, and never runs the program again (agent/job_run.h);
+// an agent that still cleans up after the attempt before is waited for: its end is noticed.
+Result<bool> is_attended(const fs::path& folder, int attempt) {
   if (agent::agent_alive(folder)) return true;
   const auto events = TRY(agent::read_journal(folder));
-  return !events.empty() && agent::is_last_event(events.back().kind);
+  return !events.empty() && events.back().attempt >= attempt &&
+         agent::is_last_event(events.back().kind);
 }
 
 }  // namespace
@@ -85,19 +95,37 @@ void Engine::run() {
 
 Result<TrainingJob> Engine::change(const std::string& name, const Decide& decide) {
   while (true) {
-    TrainingJob before = TRY(store_.load(name));
-    const std::uint64_t version = before.version;
-    Step step = TRY(decide(std::move(before)));
-    if (step.job.version != version) {
-      const Result<void> saved = store_.save(step.job, version);
+    const TrainingJob before = TRY(store_.load(name));
+    Step step = TRY(decide(before));
+    if (step.job.version != before.version) {
+      const Result<void> saved = store_.save(step.job, before.version);
       if (!saved && saved.error().code == Code::kAborted)
         continue;  // decide again on the new state
       if (!saved) return saved.error();
       notify();
     }
     queue_effects(name, step.effects);
-    if (step.job.terminal() && capacity_.remove(name)) admit_waiting();
+    settle(before, step.job);
     return std::move(step.job);
+  }
+}
+
+// What a step means for the host and the clock.
+void Engine::settle(const TrainingJob& before, const TrainingJob& after) {
+  const std::string& name = after.name;
+  if (after.terminal()) {
+    deadlines_.erase(name);
+    if (capacity_.remove(name)) admit_waiting();
+    return;
+  }
+  set_deadlines(after);
+  if (after.attempts.interrupt_requested || after.attempts.wait_exceeded || after.stop_requested) {
+    capacity_.leaves(name);
+  }
+  if (before.admitted && !after.admitted) {  // interrupted, or to be tried again
+    capacity_.remove(name);
+    capacity_.enqueue(claim_of(after));
+    admit_waiting();
   }
 }
 
@@ -117,14 +145,13 @@ void Engine::queue_effects(const std::string& name, const std::vector<Effect>& e
 
 // Moves the first of the line onto the host; false when it has to wait on.
 Result<bool> Engine::admit_first() {
-  const std::string* next = capacity_.next();
+  const Claim* next = capacity_.next();
   if (next == nullptr) return false;
-  const std::string name = *next;
-  const Share share = *capacity_.share_waiting(name);
-  const Result<TrainingJob> granted = happen(name, CapacityGranted{});
+  const Claim claim = *next;
+  const Result<TrainingJob> granted = happen(claim.name, CapacityGranted{});
   if (!granted && granted.error().code != Code::kFailedPrecondition) return granted.error();
-  capacity_.remove(name);  // in any case: it runs now, or it has ended
-  if (granted) capacity_.hold(name, share);
+  capacity_.remove(claim.name);  // in any case: it runs now, or it has ended
+  if (granted) capacity_.hold(claim, granted->attempts.admitted.value_or(clock_.now()));
   return true;
 }
 
@@ -137,12 +164,47 @@ void Engine::admit_waiting() {
     }
     if (!*admitted) break;
   }
-  if (const std::string* first = capacity_.first_waiting()) {
-    const std::string name = *first;
-    const Result<TrainingJob> waits =
-        happen(name, Queued{capacity_.why(*capacity_.share_waiting(name), 0)});
+  make_room();
+  if (const Claim* first = capacity_.first_waiting()) {
+    const Claim claim = *first;
+    const Result<TrainingJob> waits = happen(claim.name, Queued{capacity_.why(claim.share, 0)});
     if (!waits) log::warning("queue of jobs: " + waits.error().message);
   }
+}
+
+// On-demand jobs that wait take their room from spot jobs.
+void Engine::make_room() {
+  for (const Capacity::Interruption& going : capacity_.to_interrupt(clock_.now())) {
+    const Result<TrainingJob> warned = happen(
+        going.victim,
+        InterruptRequested{fmt::format("on-demand job '{}' needs the room", going.wanted_by)});
+    // One that uploads, say, goes by itself.
+    if (!warned && warned.error().code != Code::kFailedPrecondition) {
+      log::warning("making room: " + warned.error().message);
+      continue;  // it is tried again with the next look at all jobs
+    }
+    capacity_.leaves(going.victim);
+  }
+}
+
+// Kept once set: a wall clock that jumps later moves nothing.
+void Engine::set_deadlines(const TrainingJob& job) {
+  if (!job.terms.spot) return;
+  Deadlines& deadlines = deadlines_[job.name];
+  const auto in = [&](Time time) { return clock_.steady() + (time - clock_.now()); };
+  if (!deadlines.wait_over && job.terms.max_wait.count() > 0) {
+    deadlines.wait_over = in(job.created + job.terms.max_wait);
+  }
+  if (!job.attempts.admitted) {
+    deadlines.interrupt.reset();
+  } else if (deadlines.attempt != job.attempts.number) {
+    deadlines.attempt = job.attempts.number;
+    const auto type = compute::find_instance_type(options_.instances, job.terms.instance_type);
+    const auto life =
+        type ? compute::next_interruption(*type, job.id, job.attempts.number) : std::nullopt;
+    if (life) deadlines.interrupt = in(*job.attempts.admitted + *life);
+  }
+  watch_.wake();
 }
 
 void Engine::notify() {
@@ -163,21 +225,35 @@ std::uint64_t Engine::wait_for_change(std::uint64_t seen, std::chrono::milliseco
 
 Result<void> Engine::submit(TrainingJob job) {
   const std::scoped_lock lock(mutex_);
-  const std::string name = job.name;
-  const Share share = share_of(job);
-  const bool admitted = capacity_.admits(share);
-  const Event event = admitted ? Event{CapacityGranted{}}
-                               : Event{Queued{capacity_.why(share, capacity_.waiting())}};
+  const Claim newcomer = claim_of(job);
+  const bool admitted = capacity_.admits(newcomer);
+  const Event event =
+      admitted ? Event{CapacityGranted{}}
+               : Event{Queued{capacity_.why(newcomer.share, capacity_.ahead_of(newcomer))}};
   Step step = TRY(advance(std::move(job), event, clock_.now()));
-  TRY(store_.insert(step.job));
-  if (admitted) {
-    capacity_.hold(name, share);
-  } else {
-    capacity_.enqueue(name, share);
-  }
-  queue_effects(name, step.effects);
+  step.job.id = TRY(store_.insert(step.job));
+  take_place(step.job);
+  queue_effects(step.job.name, step.effects);
+  if (!admitted) make_room();
   notify();
   return {};
+}
+
+Result<void> Engine::interrupt(const std::string& name, const std::string& why) {
+  const std::scoped_lock lock(mutex_);
+  TRY(happen(name, InterruptRequested{why}));
+  return {};
+}
+
+// Of a job that this engine did not know: on the host or in the queue.
+void Engine::take_place(const TrainingJob& job) {
+  if (job.admitted) {
+    capacity_.hold(claim_of(job), job.attempts.admitted.value_or(job.created));
+  } else {
+    capacity_.enqueue(claim_of(job));
+  }
+  if (!requests_due(job).empty()) capacity_.leaves(job.name);
+  set_deadlines(job);
 }
 
 Result<void> Engine::stop(const std::string& name) {
@@ -190,18 +266,12 @@ Result<void> Engine::adopt() {
   const std::vector<TrainingJob> jobs = TRY(store_.load_active());
   {
     const std::scoped_lock lock(mutex_);
-    for (const TrainingJob& job : jobs) {
-      if (job.admitted) {
-        capacity_.hold(job.name, share_of(job));
-      } else {
-        capacity_.enqueue(job.name, share_of(job));
-      }
-    }
+    for (const TrainingJob& job : jobs) take_place(job);
   }
   for (const TrainingJob& job : jobs) {
     if (!job.admitted) continue;
     attempt(job.name, look_at(job.name));
-    if (job.stop_requested) queue_effects(job.name, {Effect::kStopAgent});
+    queue_effects(job.name, requests_due(job));
   }
   const std::scoped_lock lock(mutex_);
   admit_waiting();
@@ -229,10 +299,12 @@ void Engine::loop() {
   clean_up_all();
   auto looked = clock_.steady();
   while (true) {
+    pass_deadlines();
     while (const std::optional<Task> task = next_task()) attempt(task->name, carry_out(*task));
     const milliseconds interval =
         look_soon_ ? std::min(kRetryInterval, options_.scan_interval) : options_.scan_interval;
-    const auto left = std::chrono::ceil<milliseconds>(looked + interval - clock_.steady());
+    const auto left =
+        std::chrono::ceil<milliseconds>(wake_time(looked + interval) - clock_.steady());
     const Result<JournalWatch::Notices> notices = watch_.wait(std::max(left, milliseconds{0}));
     {
       const std::scoped_lock lock(tasks_mutex_);
@@ -257,8 +329,13 @@ Result<void> Engine::carry_out(const Task& task) {
       return launch(task.name);
     case Effect::kStopAgent: {
       const TrainingJob job = TRY(store_.load(task.name));
-      if (job.terminal()) return {};
+      if (job.terminal() || !job.admitted) return {};
       return agent::request_stop(folder_of(task.name));
+    }
+    case Effect::kInterruptAgent: {
+      const TrainingJob job = TRY(store_.load(task.name));
+      if (!job.attempts.interrupt_requested) return {};
+      return agent::request_interrupt(folder_of(task.name), job.attempts.number);
     }
     case Effect::kReleaseCapacity:
       // The host's share went back with the commit; what is left is to stop watching.
@@ -279,8 +356,11 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   plan.spec.log_stream = job.log_stream;
   plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
   plan.spec.memory_gib = job.memory_gib;
+  plan.spec.attempt = job.attempts.number;
+  plan.spec.journal_floor = job.journal_sequence;
+  plan.spec.interruption_notice = options_.instances.interruption_notice;
+  if (job.attempts.number > 1) plan.spec.max_runtime = runtime_left(job);
   const fs::path folder = folder_of(job.name);
-  TRY(make_folders(folder));
   // Not durable: each launch writes it anew, and the agent syncs the folder with its journal.
   return replace_file(folder / "spec.json", agent::to_json(plan.spec), 0600);
 }
@@ -289,11 +369,12 @@ Result<void> Engine::launch(const std::string& name) {
   const TrainingJob job = TRY(store_.load(name));
   if (job.terminal() || !job.admitted) return {};
   const fs::path folder = folder_of(name);
-  if (TRY(is_attended(folder))) {
-    if (!watch_.watches(name)) TRY(watch_.add(name, folder));
-    return take_in(name);
-  }
+  TRY(make_folders(folder));
+  // Before the look, so that the end of an agent that is there now is not missed.
+  TRY(watch_.add(name, folder));
+  if (TRY(is_attended(folder, job.attempts.number))) return take_in(name);
   Launches& launches = launches_[name];
+  if (launches.attempt != job.attempts.number) launches = {job.attempts.number, 0, {}};
   if (launches.count == kMaxLaunches) {
     return give_up(name, describe_loss(job, folder, launches.last_error));
   }
@@ -303,9 +384,8 @@ Result<void> Engine::launch(const std::string& name) {
     return give_up(name, "the job cannot be started: " + written.error().message);
   }
   if (!written) return written.error();
-  TRY(watch_.add(name, folder));
   const Result<void> launched = agent::launch_agent(options_.agent_program, folder);
-  if (!launched && !TRY(is_attended(folder))) {
+  if (!launched && !TRY(is_attended(folder, job.attempts.number))) {
     launches.last_error = launched.error().message;
     return launched.error().within("start of the agent");
   }
@@ -323,11 +403,11 @@ Result<void> Engine::take_in(const std::string& name) {
       Step step =
           TRY(advance(std::move(taken.job),
                       AgentEvent{event.sequence, std::move(event.kind), std::move(event.message),
-                                 std::move(event.detail_json), event.time},
+                                 std::move(event.detail_json), event.time, event.attempt},
                       clock_.now()));
       taken.job = std::move(step.job);
       taken.effects.insert(taken.effects.end(), step.effects.begin(), step.effects.end());
-      if (taken.job.terminal()) break;
+      if (taken.job.terminal() || !taken.job.admitted) break;
     }
     if (taken.job.terminal()) complete_metrics(folder, taken.job.final_metrics);
     return taken;
@@ -370,6 +450,44 @@ void Engine::clean_up_all() {
   }
 }
 
+std::chrono::steady_clock::time_point Engine::wake_time(
+    std::chrono::steady_clock::time_point otherwise) {
+  const std::scoped_lock lock(mutex_);
+  for (const auto& [name, deadlines] : deadlines_) {
+    if (deadlines.wait_over) otherwise = std::min(otherwise, *deadlines.wait_over);
+    if (deadlines.interrupt) otherwise = std::min(otherwise, *deadlines.interrupt);
+  }
+  return otherwise;
+}
+
+// A deadline that cannot be acted on, for the disk is full, say, is tried again.
+void Engine::pass_deadlines() {
+  const std::scoped_lock lock(mutex_);
+  const auto now = clock_.steady();
+  std::vector<std::pair<std::string, Event>> due;
+  for (auto& [name, deadlines] : deadlines_) {
+    if (deadlines.wait_over && *deadlines.wait_over <= now) {
+      deadlines.wait_over = now + kDeadlineAgain;
+      due.emplace_back(name, WaitExceeded{});
+    }
+    if (deadlines.interrupt && *deadlines.interrupt <= now) {
+      deadlines.interrupt = now + kDeadlineAgain;
+      due.emplace_back(name, InterruptRequested{"the instance type's interruption model"});
+    }
+  }
+  for (const auto& [name, event] : due) {
+    const Result<TrainingJob> passed = happen(name, event);
+    if (!passed && passed.error().code != Code::kFailedPrecondition) {
+      log::error(fmt::format("training job '{}': {}", name, passed.error().message));
+      continue;
+    }
+    const auto deadlines = deadlines_.find(name);
+    if (std::holds_alternative<InterruptRequested>(event) && deadlines != deadlines_.end()) {
+      deadlines->second.interrupt.reset();
+    }
+  }
+}
+
 void Engine::look_at_all() {
   const Result<std::vector<TrainingJob>> jobs = store_.load_active();
   if (!jobs) {
@@ -380,7 +498,7 @@ void Engine::look_at_all() {
   for (const TrainingJob& job : *jobs) {
     if (!job.admitted) continue;
     attempt(job.name, look_at(job.name));
-    if (job.stop_requested) attempt(job.name, carry_out({job.name, Effect::kStopAgent}));
+    for (const Effect effect : requests_due(job)) attempt(job.name, carry_out({job.name, effect}));
   }
   const std::scoped_lock lock(mutex_);
   admit_waiting();

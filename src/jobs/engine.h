@@ -35,6 +35,7 @@ class Engine {
   // Commits a new job, with its place on the host or in the queue.
   Result<void> submit(TrainingJob job);
   Result<void> stop(const std::string& name);
+  Result<void> interrupt(const std::string& name, const std::string& why);
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit);
   [[nodiscard]] std::filesystem::path folder_of(const std::string& name) const {
     return options_.folder / name;
@@ -53,8 +54,12 @@ class Engine {
   Result<TrainingJob> change(const std::string& name, const Decide& decide);
   Result<TrainingJob> happen(const std::string& name, const Event& event);
   void queue_effects(const std::string& name, const std::vector<Effect>& effects);
+  void settle(const TrainingJob& before, const TrainingJob& after);
   void admit_waiting();
   Result<bool> admit_first();
+  void make_room();
+  void take_place(const TrainingJob& job);
+  void set_deadlines(const TrainingJob& job);
   void notify();
 
   // On the engine's thread.
@@ -67,6 +72,9 @@ class Engine {
   Result<void> give_up(const std::string& name, const std::string& cause);
   void look_at_all();
   void clean_up_all();
+  void pass_deadlines();
+  [[nodiscard]] std::chrono::steady_clock::time_point wake_time(
+      std::chrono::steady_clock::time_point otherwise);
   void attempt(const std::string& name, const Result<void>& outcome);
   std::optional<Task> next_task();
 
@@ -74,8 +82,15 @@ class Engine {
   const Clock& clock_;
   Store& store_;
 
-  std::mutex mutex_;  // each step from its load to its commit, and the queue
+  std::mutex mutex_;  // each step from its load to its commit, the queue, and the deadlines
   Capacity capacity_;
+  // By the steady clock, so that a wall clock that jumps neither ends nor interrupts a job.
+  struct Deadlines {
+    std::optional<std::chrono::steady_clock::time_point> wait_over;  // MaxWaitTimeInSeconds
+    std::optional<std::chrono::steady_clock::time_point> interrupt;  // of the type's model
+    int attempt = 0;                                                 // that `interrupt` is for
+  };
+  std::map<std::string, Deadlines> deadlines_;
 
   std::mutex tasks_mutex_;
   std::deque<Task> tasks_;
@@ -87,6 +102,7 @@ class Engine {
 
   JournalWatch watch_;  // the engine's thread, but for wake()
   struct Launches {
+    int attempt = 0;
     int count = 0;
     std::string last_error;
   };

@@ -4,11 +4,12 @@
 //   work_ms   how long the program "runs" (a stop cuts it short); default 0
 //   outcome   completed (default) | failed, or where SIGKILL hits it: die-early (before the first
 //             report, each time), die-starting (after it, each time), die (while it trains),
-//             die-uploading (the first time that it uploads)
+//             die-once (the same, in the first attempt only), die-uploading (the first time that it
+//             uploads)
 //
-// Each run of the "program" adds a byte to the file `starts` of its folder: a job that ran twice
-// has two. Like the real one, an agent that takes over from a killed one finishes an upload, and
-// fails a job whose program was running.
+// Each run of the "program" adds the number of its attempt to the file `starts` of its folder: an
+// attempt that ran twice is there twice. Like the real one, an agent that takes over from a killed
+// one finishes an upload, and fails a job whose program was running.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -33,27 +34,37 @@ std::string hyperparameter(const agent::AgentSpec& spec, const char* name, const
   return found == spec.hyperparameters.end() ? otherwise : found->second;
 }
 
-// Whether a stop came within the time.
-Result<bool> stopped_within(const fs::path& folder, int milliseconds) {
+enum class Told { kNothing, kStop, kInterrupt };
+
+Told told(const fs::path& folder, int attempt) {
+  if (fs::exists(folder / "stop")) return Told::kStop;
+  const bool interrupted = read_file(folder / "interrupt").value_or("") == std::to_string(attempt);
+  return interrupted ? Told::kInterrupt : Told::kNothing;
+}
+
+// What it was told within the time.
+Result<Told> told_within(const fs::path& folder, int attempt, int milliseconds) {
   const UniqueFd watch{inotify_init1(IN_CLOEXEC)};
   if (inotify_add_watch(watch.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO) < 0) {
     return error_from_errno("inotify_add_watch", errno);
   }
   const Clock& clock = system_clock();
   const auto end = clock.steady() + std::chrono::milliseconds{milliseconds};
-  while (!fs::exists(folder / "stop")) {
+  while (told(folder, attempt) == Told::kNothing) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - clock.steady()).count();
     pollfd descriptor{watch.get(), POLLIN, 0};
-    if (left <= 0 || poll(&descriptor, 1, static_cast<int>(left)) == 0) return false;
+    if (left <= 0 || poll(&descriptor, 1, static_cast<int>(left)) == 0) {
+      return Told::kNothing;
+    }
     char notices[4096];
     if (read(watch.get(), notices, sizeof notices) < 0) return error_from_errno("inotify", errno);
   }
-  return true;
+  return told(folder, attempt);
 }
 
-Result<void> count_this_run(const fs::path& folder) {
+Result<void> count_this_run(const fs::path& folder, int attempt) {
   const UniqueFd starts = TRY(open_file(folder / "starts", O_WRONLY | O_CREAT | O_APPEND));
-  return write_all(starts.get(), "x");
+  return write_all(starts.get(), std::to_string(attempt));
 }
 
 Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::string& outcome) {
@@ -64,8 +75,8 @@ Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::
 }
 
 // The part of the program: a log, metrics, and time that passes.
-Result<bool> work(const fs::path& folder, const agent::AgentSpec& spec) {
-  TRY(count_this_run(folder));
+Result<Told> work(const fs::path& folder, const agent::AgentSpec& spec) {
+  TRY(count_this_run(folder, spec.attempt));
   TRY(make_folders(folder / "logs"));
   agent::LogWriter log = TRY(agent::LogWriter::open(folder / "logs" / "algo-1.log"));
   log.append(system_clock().now(), "hello from " + spec.job_name);
@@ -73,10 +84,11 @@ Result<bool> work(const fs::path& folder, const agent::AgentSpec& spec) {
   TRY(write_file_durably(folder / "metrics.jsonl",
                          "{\"t\":1796022000000,\"n\":\"acc\",\"v\":0.5}\n"
                          "{\"t\":1796022001000,\"n\":\"acc\",\"v\":0.75}\n"));
-  const bool stopped = TRY(stopped_within(folder, std::stoi(hyperparameter(spec, "work_ms", "0"))));
+  const Told told =
+      TRY(told_within(folder, spec.attempt, std::stoi(hyperparameter(spec, "work_ms", "0"))));
   log.append(system_clock().now(), "bye");
   TRY(log.flush());
-  return stopped;
+  return told;
 }
 
 Result<void> run(const fs::path& folder) {
@@ -89,8 +101,8 @@ Result<void> run(const fs::path& folder) {
   const std::string outcome = hyperparameter(spec, "outcome", "completed");
   if (outcome == "die-early") raise(SIGKILL);
   agent::Journal journal = TRY(agent::Journal::open(folder, system_clock()));
-  const auto& events = journal.events();
-  if (!events.empty() && agent::is_last_event(events.back().kind)) return {};
+  journal.enter(spec.attempt, spec.journal_floor);
+  if (journal.end() != nullptr) return {};
   if (journal.find("uploading") != nullptr) return finish(journal, folder, outcome);
   if (journal.find("training") != nullptr) {
     return journal.append("failed", "InternalServerError: the agent was killed");
@@ -99,9 +111,10 @@ Result<void> run(const fs::path& folder) {
   if (outcome == "die-starting") raise(SIGKILL);
   TRY(journal.append("downloading", ""));
   TRY(journal.append("training", ""));
-  const bool stopped = TRY(work(folder, spec));
-  if (outcome == "die") raise(SIGKILL);
-  if (outcome == "failed" && !stopped) {
+  const Told told = TRY(work(folder, spec));
+  if (outcome == "die" || (outcome == "die-once" && spec.attempt == 1)) raise(SIGKILL);
+  if (told == Told::kInterrupt) return journal.append("interrupted", "");
+  if (outcome == "failed" && told == Told::kNothing) {
     return journal.append("failed", "AlgorithmError: as told, exit code: 1");
   }
   return finish(journal, folder, outcome);

@@ -11,6 +11,9 @@
 namespace atelier::jobs {
 namespace {
 
+// What a spot job that names no MaxWaitTimeInSeconds may wait beyond its MaxRuntimeInSeconds.
+constexpr std::chrono::hours kDefaultWait{24};
+
 Error invalid(std::string message) { return Error{Code::kInvalidArgument, std::move(message)}; }
 
 const json::value& member(const json::value& value, std::string_view name) {
@@ -160,6 +163,10 @@ Result<void> plan_resources(const json::value& request, const PlanContext& conte
   plan.warnings.insert(plan.warnings.end(), plan.allocation.warnings.begin(),
                        plan.allocation.warnings.end());
   plan.spec.instance_type = name;
+  plan.terms.instance_type = name;
+  plan.terms.price_per_hour = type->price_per_hour;
+  plan.terms.spot_price_per_hour = type->spot_price_per_hour;
+  plan.terms.currency = context.instances.currency;
   plan.spec.vcpus = plan.allocation.vcpus;
   plan.spec.memory_gib = plan.allocation.memory_gib;
   return {};
@@ -167,11 +174,29 @@ Result<void> plan_resources(const json::value& request, const PlanContext& conte
 
 void plan_stopping(const json::value& request, Plan& plan) {
   const json::value& stopping = member(request, "StoppingCondition");
-  plan.spec.max_runtime =
-      std::chrono::seconds{find_int(stopping, "MaxRuntimeInSeconds").value_or(86400)};
-  if (find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
-    plan.warnings.emplace_back("Managed spot training: the job runs on demand, on this host.");
+  const std::int64_t run = find_int(stopping, "MaxRuntimeInSeconds").value_or(86400);
+  plan.spec.max_runtime = std::chrono::seconds{run};
+  plan.terms.max_runtime = plan.spec.max_runtime;
+  const auto wait = find_int(stopping, "MaxWaitTimeInSeconds");
+  const bool spot = find_bool(request, "EnableManagedSpotTraining").value_or(false);
+  plan.terms.spot = spot;
+  if (spot) {
+    plan.terms.max_wait =
+        wait ? std::chrono::seconds{*wait} : plan.terms.max_runtime + kDefaultWait;
+    if (!wait) {
+      plan.warnings.push_back(
+          fmt::format("StoppingCondition.MaxWaitTimeInSeconds is not given: {} is used, which is "
+                      "MaxRuntimeInSeconds and a day.",
+                      plan.terms.max_wait.count()));
+    }
+    if (find_object(request, "CheckpointConfig") == nullptr) {
+      plan.warnings.emplace_back(
+          "Managed spot training without CheckpointConfig: after an interruption the job starts "
+          "over.");
+    }
   }
+  plan.terms.max_retries = static_cast<int>(
+      find_int(member(request, "RetryStrategy"), "MaximumRetryAttempts").value_or(0));
 }
 
 Result<void> plan_output(const json::value& request, Plan& plan) {
@@ -189,9 +214,6 @@ Result<void> plan_output(const json::value& request, Plan& plan) {
 }
 
 void warn_about_the_rest(const json::value& request, std::vector<std::string>& warnings) {
-  if (find_object(request, "RetryStrategy") != nullptr) {
-    warnings.emplace_back("RetryStrategy: a failed job is not started again yet.");
-  }
   for (const char* rules : {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}) {
     const json::array* list = find_array(request, rules);
     if (list != nullptr && !list->empty()) {

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "compute/instance_types.h"
 #include "compute/runtimes.h"
+#include "jobs/training_job.h"
 
 namespace atelier::jobs {
 
@@ -26,6 +27,7 @@ struct PlanContext {
 struct Plan {
   agent::AgentSpec spec;  // without the S3 endpoint, which is known once the server listens
   compute::Allocation allocation;
+  Terms terms;
   std::vector<std::string> warnings;
   std::string model_uri;
 };

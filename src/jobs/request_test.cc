@@ -117,10 +117,11 @@ TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
   object["ProfilerRuleConfigurations"] = json::array{json::object{}};
   object["OutputDataConfig"].get_object()["KmsKeyId"] = "key";
   object["InputDataConfig"].get_array()[0].get_object()["InputMode"] = "FastFile";
-  EXPECT_THAT(plan(object)->warnings,
-              ::testing::UnorderedElementsAre(HasSubstr("spot"), HasSubstr("RetryStrategy"),
-                                              HasSubstr("Profiler"), HasSubstr("KmsKeyId"),
-                                              HasSubstr("FastFile")));
+  EXPECT_THAT(
+      plan(object)->warnings,
+      ::testing::UnorderedElementsAre(HasSubstr("MaxWaitTimeInSeconds is not given: 90000"),
+                                      HasSubstr("without CheckpointConfig"), HasSubstr("Profiler"),
+                                      HasSubstr("KmsKeyId"), HasSubstr("FastFile")));
 }
 
 TEST_F(RequestTest, WhatCannotBeDoneIsRefusedByName) {

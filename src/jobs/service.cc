@@ -39,6 +39,7 @@ class LocalService final : public Service {
     job.memory_gib = plan.allocation.memory_gib;
     job.gpus = plan.allocation.gpus;
     job.log_stream = plan.spec.log_stream;
+    job.terms = std::move(plan.terms);
 
     std::error_code failure;
     if (std::filesystem::exists(engine_->folder_of(job.name), failure)) return taken(job);
@@ -52,6 +53,9 @@ class LocalService final : public Service {
   Result<TrainingJob> describe(const std::string& name) override { return store_->load(name); }
   Result<JobPage> list(const ListQuery& query) override { return store_->list(query); }
   Result<void> stop(const std::string& name) override { return engine_->stop(name); }
+  Result<void> interrupt(const std::string& name, const std::string& why) override {
+    return engine_->interrupt(name, why);
+  }
 
   Result<std::vector<LogStream>> log_streams(const std::string& prefix) override {
     std::vector<LogStream> streams;

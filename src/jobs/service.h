@@ -73,6 +73,9 @@ class Service {
   virtual Result<TrainingJob> describe(const std::string& name) = 0;
   virtual Result<JobPage> list(const ListQuery& query) = 0;
   virtual Result<void> stop(const std::string& name) = 0;
+  // Takes the host's share from a spot job that runs, with notice; it waits for room and runs
+  // again. kFailedPrecondition for a job that is not spot, or does not run.
+  virtual Result<void> interrupt(const std::string& name, const std::string& why) = 0;
 
   virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
   virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;

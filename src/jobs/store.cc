@@ -8,11 +8,13 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "jobs/internal/record_text.h"
 #include "sqlite/sqlite.h"
 
 namespace atelier::jobs {
 namespace {
 
+using internal::to_text;
 using sqlite::Database;
 using sqlite::Rows;
 using sqlite::Transaction;
@@ -40,6 +42,10 @@ const std::vector<std::string>& schema() {
     CREATE TABLE transitions(
       job INTEGER NOT NULL REFERENCES jobs(id), n INTEGER NOT NULL, status TEXT NOT NULL,
       message TEXT NOT NULL, start INTEGER NOT NULL, PRIMARY KEY(job, n)) STRICT, WITHOUT ROWID;
+  )",
+                                                 R"(
+    ALTER TABLE jobs ADD COLUMN terms TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
   )"};
   return steps;
 }
@@ -47,65 +53,29 @@ const std::vector<std::string>& schema() {
 constexpr std::string_view kColumns =
     "id, name, arn, status, secondary_status, failure_reason, created, modified, started, ended, "
     "model_uri, limits, warnings, final_metrics, invocation_id, log_stream, vcpus, memory_gib, "
-    "gpus, admitted, stop_requested, journal_sequence, version";
-
-std::string warnings_to_text(const std::vector<std::string>& warnings) {
-  if (warnings.empty()) return {};
-  json::array array;
-  for (const std::string& warning : warnings) array.emplace_back(warning);
-  return json::serialize(array);
-}
-
-std::vector<std::string> warnings_from_text(const std::string& text) {
-  std::vector<std::string> warnings;
-  if (text.empty()) return warnings;
-  const Result<json::value> value = parse_json(text);
-  if (!value || !value->is_array()) return warnings;
-  for (const json::value& item : value->get_array()) {
-    if (item.is_string()) warnings.emplace_back(item.get_string());
-  }
-  return warnings;
-}
-
-// Values go as text: JSON has no NaN, and a metric may be one.
-std::string metrics_to_text(const std::vector<FinalMetric>& metrics) {
-  if (metrics.empty()) return {};
-  json::array array;
-  for (const FinalMetric& metric : metrics) {
-    array.push_back(json::array{metric.name, fmt::format("{}", metric.value),
-                                to_epoch_milliseconds(metric.time)});
-  }
-  return json::serialize(array);
-}
-
-std::vector<FinalMetric> metrics_from_text(const std::string& text) {
-  std::vector<FinalMetric> metrics;
-  if (text.empty()) return metrics;
-  const Result<json::value> value = parse_json(text);
-  if (!value || !value->is_array()) return metrics;
-  for (const json::value& item : value->get_array()) {
-    const json::array* line = item.if_array();
-    if (line == nullptr || line->size() != 3 || !(*line)[0].is_string() ||
-        !(*line)[1].is_string() || !(*line)[2].is_int64()) {
-      continue;
-    }
-    metrics.push_back({std::string{(*line)[0].get_string()},
-                       std::strtod((*line)[1].get_string().c_str(), nullptr),
-                       from_epoch_milliseconds((*line)[2].get_int64())});
-  }
-  return metrics;
-}
+    "gpus, admitted, stop_requested, journal_sequence, version, terms, attempts";
 
 struct Row {
   std::int64_t id = 0;
   TrainingJob job;
 };
 
+// A job from before there were attempts.
+void add_up_single_attempt(TrainingJob& job) {
+  if (!job.started) return;
+  if (job.ended) {
+    job.attempts.trained = *job.ended - *job.started;
+  } else {
+    job.attempts.began = job.started;
+  }
+}
+
 Row read_row(const Rows& rows) {
   const auto time = [&](int column) { return from_epoch_milliseconds(rows.integer(column)); };
   Row row;
   TrainingJob& job = row.job;
   row.id = rows.integer(0);
+  job.id = static_cast<std::uint64_t>(row.id);
   job.name = rows.text(1);
   job.arn = rows.text(2);
   job.status = rows.text(3);
@@ -117,8 +87,8 @@ Row read_row(const Rows& rows) {
   if (!rows.null(9)) job.ended = time(9);
   job.model_uri = rows.text(10);
   job.limits = rows.text(11);
-  job.warnings = warnings_from_text(rows.text(12));
-  job.final_metrics = metrics_from_text(rows.text(13));
+  job.warnings = internal::warnings_from_text(rows.text(12));
+  job.final_metrics = internal::metrics_from_text(rows.text(13));
   job.invocation_id = rows.text(14);
   job.log_stream = rows.text(15);
   job.vcpus = rows.number(16);
@@ -128,6 +98,9 @@ Row read_row(const Rows& rows) {
   job.stop_requested = rows.integer(20) != 0;
   job.journal_sequence = static_cast<std::uint64_t>(rows.integer(21));
   job.version = static_cast<std::uint64_t>(rows.integer(22));
+  job.terms = internal::terms_from_text(rows.text(23));
+  job.attempts = internal::attempts_from_text(rows.text(24));
+  if (rows.text(24).empty()) add_up_single_attempt(job);
   return row;
 }
 
@@ -342,7 +315,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file,
   return std::unique_ptr<Store>{new Store{std::move(state)}};
 }
 
-Result<void> Store::insert(const TrainingJob& job) {
+Result<std::uint64_t> Store::insert(const TrainingJob& job) {
   const std::scoped_lock lock(state_->write_mutex);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
@@ -353,11 +326,13 @@ Result<void> Store::insert(const TrainingJob& job) {
                    fmt::format("a training job named '{}' exists already", job.name)};
     }
   }
-  const std::string warnings = warnings_to_text(job.warnings);
-  const std::string metrics = metrics_to_text(job.final_metrics);
+  const std::string warnings = to_text(job.warnings);
+  const std::string metrics = to_text(job.final_metrics);
+  const std::string terms = to_text(job.terms);
+  const std::string attempts = to_text(job.attempts);
   TRY(
       database.run("INSERT INTO jobs VALUES(NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-                   "?, ?, ?, ?, ?, ?)",
+                   "?, ?, ?, ?, ?, ?, ?, ?)",
                    {job.name,
                     job.arn,
                     job.status,
@@ -379,11 +354,14 @@ Result<void> Store::insert(const TrainingJob& job) {
                     std::int64_t{job.admitted},
                     std::int64_t{job.stop_requested},
                     static_cast<std::int64_t>(job.journal_sequence),
-                    static_cast<std::int64_t>(job.version)}));
+                    static_cast<std::int64_t>(job.version),
+                    terms,
+                    attempts}));
   const std::int64_t id = database.last_id();
   TRY(database.run("INSERT INTO requests VALUES(?, ?)", {id, job.request_json}));
   TRY(append_transitions(database, id, job, 0));
-  return transaction.commit();
+  TRY(transaction.commit());
+  return static_cast<std::uint64_t>(id);
 }
 
 Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version) {
@@ -406,17 +384,18 @@ Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version) {
     id = rows.integer(0);
     transitions = static_cast<std::size_t>(rows.integer(2));
   }
-  const std::string warnings = warnings_to_text(job.warnings);
-  const std::string metrics = metrics_to_text(job.final_metrics);
+  const std::string warnings = to_text(job.warnings);
+  const std::string metrics = to_text(job.final_metrics);
+  const std::string attempts = to_text(job.attempts);
   TRY(database.run(
       "UPDATE jobs SET status = ?, secondary_status = ?, failure_reason = ?, modified = ?, "
       "started = ?, ended = ?, limits = ?, warnings = ?, final_metrics = ?, admitted = ?, "
-      "stop_requested = ?, journal_sequence = ?, version = ? WHERE id = ?",
+      "stop_requested = ?, journal_sequence = ?, version = ?, attempts = ? WHERE id = ?",
       {job.status, job.secondary_status, job.failure_reason, to_epoch_milliseconds(job.modified),
        or_null(job.started), or_null(job.ended), job.limits, warnings, metrics,
        std::int64_t{job.admitted}, std::int64_t{job.stop_requested},
        static_cast<std::int64_t>(job.journal_sequence), static_cast<std::int64_t>(job.version),
-       id}));
+       attempts, id}));
   TRY(append_transitions(database, id, job, transitions));
   return transaction.commit();
 }

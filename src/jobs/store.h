@@ -44,8 +44,8 @@ class Store {
                                              const StoreOptions& options = {});
   ~Store();
 
-  // kAlreadyExists when a job has that name; nothing is changed then.
-  Result<void> insert(const TrainingJob& job);
+  // Gives the job's id. kAlreadyExists when a job has that name; nothing is changed then.
+  Result<std::uint64_t> insert(const TrainingJob& job);
   // Saves a job that was loaded at `loaded_version`, with the transitions that it has gained since.
   // kAborted when somebody else has saved it meanwhile: load and decide again.
   Result<void> save(const TrainingJob& job, std::uint64_t loaded_version);

@@ -192,7 +192,7 @@ TEST_F(StoreTest, AFullDiskIsSaidAndLosesNothing) {
   store_.reset();
   store_ = *Store::open(file_, {.max_pages = 40});
   std::vector<std::string> kept;
-  Result<void> outcome;
+  Result<std::uint64_t> outcome = std::uint64_t{0};
   for (int i = 0; i < 1000 && outcome; ++i) {
     TrainingJob job = new_training_job(fmt::format("job-{}", i), at(i));
     job.request_json = std::string(3000, 'x');

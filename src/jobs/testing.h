@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -17,6 +18,9 @@ struct TestJob {
   std::string instance_type = "ml.cpu.1x";
   int work_ms = 0;
   std::string outcome = "completed";
+  bool spot = false;
+  int max_wait = 3600;  // of a spot job, seconds
+  int retries = 0;
 };
 
 inline std::string request_for(const TestJob& job) {
@@ -27,8 +31,13 @@ inline std::string request_for(const TestJob& job) {
           "HyperParameters":{{"work_ms":"{}","outcome":"{}"}},
           "OutputDataConfig":{{"S3OutputPath":"s3://out/prefix/"}},
           "ResourceConfig":{{"InstanceType":"{}","InstanceCount":1,"VolumeSizeInGB":1}},
-          "StoppingCondition":{{"MaxRuntimeInSeconds":60}}}})",
-      job.name, job.work_ms, job.outcome, job.instance_type);
+          "StoppingCondition":{{"MaxRuntimeInSeconds":{}{}}}{}}})",
+      job.name, job.work_ms, job.outcome, job.instance_type, std::min(60, job.max_wait),
+      job.spot ? fmt::format(R"(,"MaxWaitTimeInSeconds":{})", job.max_wait) : "",
+      std::string{job.spot ? R"(,"EnableManagedSpotTraining":true)" : ""} +
+          (job.retries > 0
+               ? fmt::format(R"(,"RetryStrategy":{{"MaximumRetryAttempts":{}}})", job.retries)
+               : ""));
 }
 
 inline ServiceOptions options_for(const std::filesystem::path& folder,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/json.h"
 
@@ -14,6 +15,12 @@ namespace {
 constexpr std::size_t kMaxReasonCharacters = 1024;
 // A program that warns in a loop must not grow the record without end.
 constexpr std::size_t kMaxWarnings = 100;
+// An attempt's time by the agent's steady clock and by wall clock: further apart, one has jumped.
+constexpr std::chrono::seconds kClockSlack{1};
+// A hostile journal's figure must not make sums overflow.
+constexpr std::chrono::milliseconds kMaxAttempt = std::chrono::hours{24 * 400};
+// Of FailureReason: the class of failures that RetryStrategy is for.
+constexpr std::string_view kOurFault = "InternalServerError";
 
 // At most `limit` characters of UTF-8.
 std::string clipped(std::string text, std::size_t limit) {
@@ -43,6 +50,21 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
   if (job.started) job.ended = at;
 }
 
+// The present attempt is over: its time is added up, and its share of the host is given back.
+// `ran` is what the agent measured by a clock that does not jump; where wall time agrees with it,
+// wall time counts, so that the sum is that of the transitions.
+void end_attempt(TrainingJob& job, std::optional<std::chrono::milliseconds> ran, Time at) {
+  Attempts& attempts = job.attempts;
+  if (attempts.began) {
+    std::chrono::milliseconds time = at - *attempts.began;
+    if (ran && std::chrono::abs(*ran - time) > kClockSlack) time = *ran;
+    attempts.trained += time;
+  }
+  attempts.began.reset();
+  attempts.admitted.reset();
+  attempts.interrupt_requested = false;
+}
+
 void fail(TrainingJob& job, std::string reason, Time at) {
   job.failure_reason = clipped(std::move(reason), kMaxReasonCharacters);
   finish(job, "Failed", "Failed", "Training job failed", at);
@@ -60,47 +82,52 @@ void warn(TrainingJob& job, std::string message, Time at) {
   }
 }
 
-void take_in_detail(TrainingJob& job, const AgentEvent& event, Time at) {
-  if (event.detail_json.empty()) return;
+// Gives the time that the attempt took, where the agent says so.
+std::optional<std::chrono::milliseconds> take_in_detail(TrainingJob& job, const AgentEvent& event,
+                                                        Time at) {
+  std::optional<std::chrono::milliseconds> ran;
+  if (event.detail_json.empty()) return ran;
   const Result<json::value> detail = parse_json(event.detail_json);
-  if (!detail) return;  // the agent's words are kept; its extras are not needed to go on
+  if (!detail) return ran;  // the agent's words are kept; its extras are not needed to go on
+  if (const auto milliseconds = find_int(*detail, "ran_ms"); milliseconds && *milliseconds >= 0) {
+    ran = std::chrono::milliseconds{std::min(*milliseconds, kMaxAttempt.count())};
+  }
   if (auto limits = find_string(*detail, "limits")) job.limits = *std::move(limits);
   const json::object* metrics = find_object(*detail, "final_metrics");
-  if (metrics == nullptr) return;
+  if (metrics == nullptr) return ran;
   job.final_metrics.clear();
   for (const auto& [name, value] : *metrics) {
     if (value.is_number()) job.final_metrics.push_back({name, value.to_number<double>(), at});
   }
+  return ran;
 }
 
 // It counts as a change also where a stop hides the transition: what comes later must not end
 // before.
 void set_started(TrainingJob& job, Time at) {
+  if (!job.attempts.began) job.attempts.began = at;
   if (job.started) return;
   job.started = at;
   job.modified = at;
 }
 
-// One handler a kind of journal event. `text` is what the agent said.
-struct Handler {
-  std::string_view kind;
-  void (*apply)(TrainingJob& job, const std::string& text, Time at);
-};
+// Being stopped: that stays what people see.
+bool ending(const TrainingJob& job) { return job.stop_requested || job.attempts.wait_exceeded; }
 
 void agent_started(TrainingJob& job, const std::string&, Time at) {
-  if (job.stop_requested) return;  // Stopping stays what people see
+  if (ending(job)) return;
   move_to(job, "Starting", "Preparing the instances for training", at);
 }
 
 void downloading(TrainingJob& job, const std::string& text, Time at) {
   set_started(job, at);
-  if (job.stop_requested) return;
+  if (ending(job)) return;
   move_to(job, "Downloading", text.empty() ? "Downloading input data" : text, at);
 }
 
 void training(TrainingJob& job, const std::string& text, Time at) {
   set_started(job, at);
-  if (job.stop_requested) return;
+  if (ending(job)) return;
   move_to(job, "Training",
           text.empty() ? "Training image download completed. Training in progress." : text, at);
 }
@@ -112,34 +139,73 @@ void uploading(TrainingJob& job, const std::string& text, Time at) {
 
 // A stop that comes after the program's own end has changed nothing: the job is complete.
 void completed(TrainingJob& job, const std::string&, Time at) {
-  set_started(job, at);
+  if (!job.started) job.started = at;
   finish(job, "Completed", "Completed", "Training job completed", at);
 }
 
-void failed(TrainingJob& job, const std::string& text, Time at) {
-  fail(job, text.empty() ? "InternalServerError: the agent gave no reason" : text, at);
-}
-
 void stopped(TrainingJob& job, const std::string&, Time at) {
-  finish(job, "Stopped", "Stopped", "Training job stopped", at);
+  if (job.stop_requested || !job.attempts.wait_exceeded) {
+    finish(job, "Stopped", "Stopped", "Training job stopped", at);
+  } else {
+    finish(job, "Stopped", "MaxWaitTimeExceeded",
+           fmt::format("Training job exceeded its MaxWaitTimeInSeconds of {}",
+                       job.terms.max_wait.count()),
+           at);
+  }
 }
 
 void max_runtime(TrainingJob& job, const std::string& text, Time at) {
-  set_started(job, at);
+  if (!job.started) job.started = at;
   finish(job, "Stopped", "MaxRuntimeExceeded",
          text.empty() ? "Training job runtime exceeded MaxRuntimeInSeconds provided" : text, at);
 }
 
+// Back to the queue, for one more attempt.
+void wait_again(TrainingJob& job, std::string secondary, std::string message, Time at) {
+  job.admitted = false;
+  ++job.attempts.number;
+  move_to(job, std::move(secondary), clipped(std::move(message), kMaxReasonCharacters), at);
+}
+
+void interrupted(TrainingJob& job, const std::string& text, Time at) {
+  // What was asked of the job meanwhile comes first; an interrupted attempt has nothing to upload.
+  if (ending(job)) return stopped(job, text, at);
+  if (job.attempts.trained >= job.terms.max_runtime) return max_runtime(job, "", at);
+  ++job.attempts.interruptions;
+  wait_again(job, "Interrupted", text.empty() ? "The training job was interrupted" : text, at);
+}
+
+// RetryStrategy is for what is not the program's fault.
+void failed(TrainingJob& job, const std::string& text, Time at) {
+  std::string reason = text.empty() ? "InternalServerError: the agent gave no reason" : text;
+  const bool again = reason.starts_with(kOurFault) && !ending(job) &&
+                     job.attempts.retries < job.terms.max_retries &&
+                     job.attempts.trained < job.terms.max_runtime;
+  if (!again) return fail(job, std::move(reason), at);
+  ++job.attempts.retries;
+  wait_again(job, "Restarting",
+             fmt::format("Restarting the training job, retry {} of {}: {}", job.attempts.retries,
+                         job.terms.max_retries, reason),
+             at);
+}
+
+// One handler a kind of journal event. `text` is what the agent said.
+struct Handler {
+  std::string_view kind;
+  bool ends_attempt;
+  void (*apply)(TrainingJob& job, const std::string& text, Time at);
+};
 constexpr std::array kHandlers = {
-    Handler{"started", agent_started},
-    Handler{"downloading", downloading},
-    Handler{"training", training},
-    Handler{"uploading", uploading},
-    Handler{"completed", completed},
-    Handler{"failed", failed},
-    Handler{"stopped", stopped},
-    Handler{"max-runtime", max_runtime},
-    Handler{"warning",
+    Handler{"started", false, agent_started},
+    Handler{"downloading", false, downloading},
+    Handler{"training", false, training},
+    Handler{"uploading", false, uploading},
+    Handler{"completed", true, completed},
+    Handler{"failed", true, failed},
+    Handler{"stopped", true, stopped},
+    Handler{"max-runtime", true, max_runtime},
+    Handler{"interrupted", true, interrupted},
+    Handler{"warning", false,
             [](TrainingJob& job, const std::string& text, Time at) { warn(job, text, at); }},
 };
 
@@ -171,26 +237,34 @@ struct Advance {
     if (job.terminal()) return ended_already(job);
     if (job.admitted) return false;
     job.admitted = true;
+    job.attempts.admitted = now;
     move_to(job, "Starting", "Launching requested ML instances", now);
     return true;
   }
 
   Result<bool> operator()(const AgentEvent& event) const {
-    if (event.sequence <= job.journal_sequence) return false;
+    if (event.attempt < job.attempts.number) return false;  // of an attempt that is over
+    const auto* handler = std::ranges::find(kHandlers, event.kind, &Handler::kind);
+    const bool known = handler != kHandlers.end();
+    const bool ends = known && handler->ends_attempt;
+    const bool seen = event.sequence <= job.journal_sequence;
+    if (seen && (!ends || job.terminal())) return false;
     if (job.terminal()) return ended_already(job);
-    if (event.sequence != job.journal_sequence + 1) {
-      return Error{Code::kDataLoss,
-                   fmt::format("training job '{}': the journal goes from event {} to {}", job.name,
-                               job.journal_sequence, event.sequence)};
-    }
     // An event's own time is the truer one (we may have been away when it happened), as far as it
     // fits: not before what is recorded, and not in the future.
     const Time at = std::clamp(event.time, job.modified, now);
-    job.journal_sequence = event.sequence;
+    if (event.sequence > job.journal_sequence + 1) {
+      warn(job,
+           fmt::format("events {} to {} of the agent's journal are lost", job.journal_sequence + 1,
+                       event.sequence - 1),
+           at);
+    }
+    job.journal_sequence = std::max(job.journal_sequence, event.sequence);
     job.admitted = true;
-    take_in_detail(job, event, at);
-    const auto* handler = std::ranges::find(kHandlers, event.kind, &Handler::kind);
-    if (handler != kHandlers.end()) {
+    job.attempts.number = event.attempt;
+    const auto ran = take_in_detail(job, event, at);
+    if (ends) end_attempt(job, ran, at);
+    if (known) {
       handler->apply(job, event.message, at);
     } else {
       warn(job,
@@ -221,8 +295,43 @@ struct Advance {
       // Nothing of the job ever ran, so there is nothing that the stop could have cut short.
       finish(job, "Stopped", "Stopped", "Training job stopped", now);
     } else {
-      fail(job, "InternalServerError: " + event.cause, now);
+      end_attempt(job, std::nullopt, now);
+      failed(job, fmt::format("{}: {}", kOurFault, event.cause), now);
     }
+    return true;
+  }
+
+  Result<bool> operator()(const InterruptRequested& event) const {
+    if (job.terminal()) return ended_already(job);
+    if (!job.terms.spot) {
+      return Error{Code::kFailedPrecondition,
+                   fmt::format("training job '{}' can not be interrupted: it was not created with "
+                               "EnableManagedSpotTraining",
+                               job.name)};
+    }
+    if (!job.admitted || ending(job) || job.secondary_status == "Uploading") {
+      return Error{Code::kFailedPrecondition,
+                   fmt::format("training job '{}' can not be interrupted: it is {}", job.name,
+                               job.secondary_status)};
+    }
+    if (job.attempts.interrupt_requested) return false;
+    job.attempts.interrupt_requested = true;
+    move_to(job, job.secondary_status,
+            clipped("Spot interruption notice: " + event.why, kMaxReasonCharacters), now);
+    return true;
+  }
+
+  Result<bool> operator()(const WaitExceeded&) const {
+    if (job.terminal()) return ended_already(job);
+    if (ending(job)) return false;
+    job.attempts.wait_exceeded = true;
+    if (!job.admitted) {
+      stopped(job, "", now);
+      return true;
+    }
+    // TrainingJobStatus stays InProgress: some clients take Stopping, which they did not ask for,
+    // for an end.
+    move_to(job, "Stopping", "Stopping the training job: MaxWaitTimeInSeconds is over", now);
     return true;
   }
 };
@@ -240,8 +349,30 @@ TrainingJob new_training_job(std::string name, Time now) {
 std::vector<Effect> effects_due(const TrainingJob& job) {
   if (job.terminal()) return {Effect::kReleaseCapacity};
   if (!job.admitted) return {};
-  if (job.stop_requested) return {Effect::kLaunchAgent, Effect::kStopAgent};
-  return {Effect::kLaunchAgent};
+  std::vector<Effect> due = {Effect::kLaunchAgent};
+  if (ending(job)) due.push_back(Effect::kStopAgent);
+  if (job.attempts.interrupt_requested) due.push_back(Effect::kInterruptAgent);
+  return due;
+}
+
+JobTimes job_times(const TrainingJob& job, Time now) {
+  if (!job.started) return {};
+  std::chrono::milliseconds trained = job.attempts.trained;
+  if (job.attempts.began) trained += std::max(now, *job.attempts.began) - *job.attempts.began;
+  const Terms& terms = job.terms;
+  const bool cheaper =
+      terms.spot && terms.price_per_hour > 0 && terms.spot_price_per_hour < terms.price_per_hour;
+  const double part = cheaper ? terms.spot_price_per_hour / terms.price_per_hour : 1;
+  const auto seconds = [](std::chrono::duration<double> time) {
+    // Never 0: the SDK divides by it.
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(time.count())));
+  };
+  return {seconds(trained), seconds(part * std::chrono::duration<double>(trained))};
+}
+
+std::chrono::seconds runtime_left(const TrainingJob& job) {
+  const auto trained = std::chrono::floor<std::chrono::seconds>(job.attempts.trained);
+  return std::max(job.terms.max_runtime - trained, std::chrono::seconds{1});
 }
 
 Result<Step> advance(TrainingJob job, const Event& event, Time now) {
@@ -253,8 +384,11 @@ Result<Step> advance(TrainingJob job, const Event& event, Time now) {
     if (!was_terminal) step.effects = {Effect::kReleaseCapacity};
   } else if (std::holds_alternative<CapacityGranted>(event)) {
     step.effects = {Effect::kLaunchAgent};
-  } else if (std::holds_alternative<StopRequested>(event)) {
+  } else if (std::holds_alternative<StopRequested>(event) ||
+             std::holds_alternative<WaitExceeded>(event)) {
     step.effects = {Effect::kStopAgent};
+  } else if (std::holds_alternative<InterruptRequested>(event)) {
+    step.effects = {Effect::kInterruptAgent};
   }
   return step;
 }

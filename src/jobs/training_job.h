@@ -2,8 +2,8 @@
 // processes or disks. Status names and messages are SageMaker's (DescribeTrainingJob).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +14,8 @@
 #include "base/time.h"
 
 namespace atelier::jobs {
+
+using std::chrono_literals::operator""h;
 
 struct Transition {
   std::string status;  // SecondaryStatus
@@ -28,7 +30,34 @@ struct FinalMetric {
   Time time{};
 };
 
+// What the request asks of time, attempts and money; fixed with the create, so that a later change
+// of the instance table changes no old job.
+struct Terms {
+  bool spot = false;                      // EnableManagedSpotTraining: may be interrupted
+  std::chrono::seconds max_runtime{24h};  // of all attempts together
+  std::chrono::seconds max_wait{0};       // from the create to the end; 0: no limit
+  int max_retries = 0;                    // RetryStrategy.MaximumRetryAttempts
+  std::string instance_type;
+  int instance_count = 1;
+  double price_per_hour = 0;       // of one instance, on demand
+  double spot_price_per_hour = 0;  // of one instance, as spot
+  std::string currency;
+};
+
+// A job runs in attempts: the first, and one more after each interruption and each retry.
+struct Attempts {
+  int number = 1;  // of the one that runs, else of the next
+  int interruptions = 0;
+  int retries = 0;
+  bool interrupt_requested = false;      // the one that runs has been warned, or is about to be
+  bool wait_exceeded = false;            // MaxWaitTimeInSeconds is over: it is being ended
+  std::optional<Time> admitted;          // when the one that runs got its share of the host
+  std::optional<Time> began;             // when its time began to count: with the download
+  std::chrono::milliseconds trained{0};  // of those that have ended; waiting between them is none
+};
+
 struct TrainingJob {
+  std::uint64_t id = 0;  // by order of creation; the store gives it
   std::string name;
   std::string arn;
   std::string request_json;           // CreateTrainingJob's body, as it came
@@ -52,7 +81,9 @@ struct TrainingJob {
   bool admitted = false;   // it has its share of the host: an agent is due, or was
   bool stop_requested = false;
   std::uint64_t journal_sequence = 0;  // the last agent event that was taken in
-  std::uint64_t version = 0;           // of the record: each transition adds one
+  Terms terms;
+  Attempts attempts;
+  std::uint64_t version = 0;  // of the record: each transition adds one
 
   [[nodiscard]] bool terminal() const {
     return status == "Completed" || status == "Failed" || status == "Stopped";
@@ -73,15 +104,21 @@ struct AgentEvent {         // from the journal (agent/spec.h)
   std::string message;
   std::string detail_json;
   Time time{};
+  int attempt = 1;
 };
 struct StopRequested {};
 struct AgentLost {
   std::string cause;
-};  // the agent died without a last event, or could not be started
-using Event = std::variant<Queued, CapacityGranted, AgentEvent, StopRequested, AgentLost>;
+};                           // the agent died without a last event, or could not be started
+struct InterruptRequested {  // a spot job is to give its share back
+  std::string why;
+};
+struct WaitExceeded {};  // MaxWaitTimeInSeconds is over
+using Event = std::variant<Queued, CapacityGranted, AgentEvent, StopRequested, AgentLost,
+                           InterruptRequested, WaitExceeded>;
 
 // What is to be done after the commit; each may be done twice without harm.
-enum class Effect { kLaunchAgent, kStopAgent, kReleaseCapacity };
+enum class Effect { kLaunchAgent, kStopAgent, kInterruptAgent, kReleaseCapacity };
 
 struct Step {
   TrainingJob job;
@@ -90,12 +127,24 @@ struct Step {
 
 // The next state. The version goes up by one exactly when something changed; times never go back,
 // whatever `now` and the agent's clock say. kFailedPrecondition when the event does not fit the
-// state (a stop of an ended job, say), kDataLoss when events of the journal are missing; an agent
-// event that was taken in before changes nothing.
+// state (a stop of an ended job, say). An agent event that was taken in before, or is of an attempt
+// that is over, changes nothing; the end of the present attempt counts whatever its sequence, so
+// that a journal which lost its tail with the power cannot leave a job hanging.
 Result<Step> advance(TrainingJob job, const Event& event, Time now);
 
 // The effects that the state of a job asks for, however it came to be: what is done again after a
 // restart, and whenever an effect may have failed.
 std::vector<Effect> effects_due(const TrainingJob& job);
+
+// Seconds per instance, at least 1 once it has started, as DescribeTrainingJob has them. Training
+// time is that of all attempts, downloads and work lost to an interruption included, waiting
+// excluded. A spot job is billed the part of it that its price is of the on-demand price.
+struct JobTimes {
+  std::int64_t training = 0;
+  std::int64_t billable = 0;
+};
+JobTimes job_times(const TrainingJob& job, Time now);
+// How long the next attempt may run: what is left of MaxRuntimeInSeconds, at least a second.
+std::chrono::seconds runtime_left(const TrainingJob& job);
 
 }  // namespace atelier::jobs

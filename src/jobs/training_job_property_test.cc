@@ -22,11 +22,12 @@ struct Happening {
   std::int64_t agent_time = 0;
   int sequence_step = 1;
   std::size_t kind = 0;
+  int attempt_step = 0;
 };
 
-constexpr const char* kKinds[] = {"started",     "downloading", "training", "uploading",
-                                  "warning",     "completed",   "failed",   "stopped",
-                                  "max-runtime", "surprise"};
+constexpr const char* kKinds[] = {"started",     "downloading", "training",   "uploading",
+                                  "warning",     "completed",   "failed",     "stopped",
+                                  "max-runtime", "surprise",    "interrupted"};
 
 Event to_event(const Happening& happening, const TrainingJob& job) {
   switch (happening.what) {
@@ -38,26 +39,44 @@ Event to_event(const Happening& happening, const TrainingJob& job) {
       return StopRequested{};
     case 3:
       return AgentLost{"killed"};
+    case 5:
+      return InterruptRequested{"room"};
+    case 6:
+      return WaitExceeded{};
     default:
       return AgentEvent{
           static_cast<std::uint64_t>(std::max<std::int64_t>(
               1, static_cast<std::int64_t>(job.journal_sequence) + happening.sequence_step)),
-          kKinds[happening.kind], "said", "", at(happening.agent_time)};
+          kKinds[happening.kind],
+          happening.now % 2 == 0 ? "InternalServerError: said" : "said",
+          happening.now % 3 == 0 ? R"({"ran_ms": 700})" : "",
+          at(happening.agent_time),
+          std::max(1, job.attempts.number + happening.attempt_step)};
   }
 }
 
 rc::Gen<Happening> any_happening() {
   return rc::gen::build<Happening>(
-      rc::gen::set(&Happening::what,
-                   rc::gen::weightedElement<int>({{1, 0}, {3, 1}, {1, 2}, {1, 3}, {12, 4}})),
+      rc::gen::set(
+          &Happening::what,
+          rc::gen::weightedElement<int>({{2, 0}, {6, 1}, {1, 2}, {1, 3}, {24, 4}, {4, 5}, {1, 6}})),
       rc::gen::set(&Happening::now, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::agent_time, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::sequence_step,
                    rc::gen::weightedElement<int>({{10, 1}, {2, 0}, {1, -1}, {1, 2}})),
-      rc::gen::set(
-          &Happening::kind,
-          rc::gen::weightedElement<std::size_t>(
-              {{4, 0}, {4, 1}, {4, 2}, {4, 3}, {2, 4}, {1, 5}, {1, 6}, {1, 7}, {1, 8}, {1, 9}})));
+      rc::gen::set(&Happening::kind, rc::gen::weightedElement<std::size_t>({{8, 0},
+                                                                            {8, 1},
+                                                                            {8, 2},
+                                                                            {4, 3},
+                                                                            {4, 4},
+                                                                            {1, 5},
+                                                                            {2, 6},
+                                                                            {1, 7},
+                                                                            {1, 8},
+                                                                            {1, 9},
+                                                                            {4, 10}})),
+      rc::gen::set(&Happening::attempt_step,
+                   rc::gen::weightedElement<int>({{12, 0}, {2, -1}, {1, 1}})));
 }
 
 std::vector<Happening> any_story() {
@@ -68,6 +87,11 @@ std::vector<Happening> any_story() {
 template <typename Check>
 void play(const std::vector<Happening>& story, const Check& check) {
   TrainingJob job = new_training_job("a", at(0));
+  job.terms.spot = story.size() % 4 != 0;
+  job.terms.max_retries = static_cast<int>(story.size() % 3);
+  job.terms.max_runtime = std::chrono::seconds{8};
+  job.terms.price_per_hour = 3;
+  job.terms.spot_price_per_hour = 1;
   for (const Happening& happening : story) {
     const Event event = to_event(happening, job);
     Result<Step> outcome = advance(job, event, at(happening.now));
@@ -125,6 +149,7 @@ RC_GTEST_PROP(TrainingJobProperty, TheVersionCountsTheChanges, ()) {
     const bool moved = outcome->job.transitions.size() != before.transitions.size() ||
                        outcome->job.journal_sequence != before.journal_sequence ||
                        outcome->job.admitted != before.admitted ||
+                       outcome->job.attempts.wait_exceeded != before.attempts.wait_exceeded ||
                        outcome->job.stop_requested != before.stop_requested;
     RC_ASSERT(outcome->job.version == before.version + (moved ? 1 : 0));
   });
@@ -161,6 +186,59 @@ RC_GTEST_PROP(TrainingJobProperty, TheEndReleasesTheHostExactlyOnce, ()) {
     terminal = outcome->job.terminal();
   });
   RC_ASSERT(released == (terminal ? 1 : 0));
+}
+
+// An attempt is begun by a share of the host alone, and ends once: none runs beside another.
+RC_GTEST_PROP(TrainingJobProperty, AttemptsFollowOneAnother, ()) {
+  play(any_story(), [](const TrainingJob& before, const Event& event, const Result<Step>& outcome) {
+    if (!outcome) return;
+    const TrainingJob& job = outcome->job;
+    RC_ASSERT(job.attempts.number >= before.attempts.number);
+    const auto* agent = std::get_if<AgentEvent>(&event);
+    if (agent != nullptr && agent->attempt < before.attempts.number) {
+      RC_ASSERT(job.version == before.version);
+    }
+    if (before.admitted && !job.admitted) {
+      RC_ASSERT(job.attempts.number > before.attempts.number);
+      RC_ASSERT(!job.attempts.interrupt_requested && !job.attempts.began);
+      RC_ASSERT(job.secondary_status == "Interrupted" || job.secondary_status == "Restarting");
+    }
+    RC_ASSERT(job.attempts.retries <= job.terms.max_retries);
+    if (!job.terms.spot) RC_ASSERT(!job.attempts.interrupt_requested);
+  });
+}
+
+// Each second is counted once: the sum of all attempts is never more than the time since the start,
+// or what agents measured; it never shrinks, and nobody is billed more than it.
+RC_GTEST_PROP(TrainingJobProperty, NoSecondIsBilledTwice, ()) {
+  std::chrono::milliseconds measured{0};
+  play(any_story(), [&](const TrainingJob& before, const Event& event,
+                        const Result<Step>& outcome) {
+    if (!outcome) return;
+    const TrainingJob& job = outcome->job;
+    RC_ASSERT(job.attempts.trained >= before.attempts.trained);
+    if (std::holds_alternative<AgentEvent>(event) && job.attempts.trained > before.attempts.trained)
+      measured += std::chrono::milliseconds{700};
+    if (job.started) RC_ASSERT(job.attempts.trained <= job.modified - *job.started + measured);
+    if (before.terminal()) RC_ASSERT(job.attempts.trained == before.attempts.trained);
+    const JobTimes times = job_times(job, job.modified);
+    RC_ASSERT(times.billable <= times.training);
+  });
+}
+
+// What is not at its end is in the queue, or has an agent due: it cannot hang.
+RC_GTEST_PROP(TrainingJobProperty, NoJobIsLost, ()) {
+  play(any_story(), [](const TrainingJob&, const Event&, const Result<Step>& outcome) {
+    if (!outcome || outcome->job.terminal()) return;
+    const TrainingJob& job = outcome->job;
+    if (!job.admitted) {
+      RC_ASSERT(!job.stop_requested && !job.attempts.wait_exceeded);
+      RC_ASSERT(advance(job, CapacityGranted{}, at(9000))->job.admitted);
+      return;
+    }
+    const AgentEvent end{1, "completed", "", "", at(9000), job.attempts.number};
+    RC_ASSERT(advance(job, end, at(9000))->job.terminal());
+  });
 }
 
 }  // namespace

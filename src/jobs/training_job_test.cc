@@ -174,7 +174,9 @@ TEST(TrainingJob, EventsThatWereTakenInChangeNothingAndMissingOnesAreSaid) {
   const auto again = advance(job, event(2, "downloading", 2), at(9));
   EXPECT_EQ(again->job.version, job.version);
   EXPECT_EQ(again->job.transitions.size(), job.transitions.size());
-  EXPECT_EQ(advance(job, event(5, "uploading", 9), at(9)).error().code, Code::kDataLoss);
+  const TrainingJob later = advance(job, event(6, "uploading", 9), at(9))->job;
+  EXPECT_EQ(later.secondary_status, "Uploading");
+  EXPECT_THAT(later.warnings, ElementsAre("events 4 to 5 of the agent's journal are lost"));
 }
 
 TEST(TrainingJob, WarningsAndLimitsAreKeptAndBounded) {
@@ -217,6 +219,153 @@ TEST(TrainingJob, WhatIsDueFollowsFromTheRecordAlone) {
   EXPECT_THAT(effects_due(after(running(), {StopRequested{}})),
               ElementsAre(Effect::kLaunchAgent, Effect::kStopAgent));
   EXPECT_THAT(effects_due(after(fresh, {StopRequested{}})), ElementsAre(Effect::kReleaseCapacity));
+}
+
+TrainingJob spot_job() {
+  TrainingJob job = new_training_job("a", at(0));
+  job.terms.spot = true;
+  job.terms.max_wait = std::chrono::seconds{3600};
+  return job;
+}
+
+AgentEvent of_attempt(int attempt, AgentEvent event) {
+  event.attempt = attempt;
+  return event;
+}
+
+// Trains in its second attempt, after one that lasted from 2 to 20.
+TrainingJob interrupted_once() {
+  TrainingJob job = after(spot_job(), {CapacityGranted{}}, 1);
+  job = after(job,
+              {event(1, "started", 1), event(2, "downloading", 2), event(3, "training", 3),
+               InterruptRequested{"room"}},
+              10);
+  job = after(job, {event(4, "interrupted", 20, "killed")}, 20);
+  job = after(job, {Queued{"full"}}, 30);
+  job = after(job, {CapacityGranted{}}, 40);
+  return after(job,
+               {of_attempt(2, event(5, "started", 41)), of_attempt(2, event(6, "downloading", 42)),
+                of_attempt(2, event(7, "training", 43))},
+               50);
+}
+
+TEST(TrainingJob, AnInterruptedJobWaitsAndStartsOver) {
+  const TrainingJob job = after(
+      interrupted_once(),
+      {of_attempt(2, event(8, "uploading", 60)), of_attempt(2, event(9, "completed", 62))}, 70);
+  EXPECT_THAT(
+      messages(job),
+      ElementsAre(
+          "Starting: Starting the training job", "Starting: Launching requested ML instances",
+          "Starting: Preparing the instances for training", "Downloading: Downloading input data",
+          "Training: Training image download completed. Training in progress.",
+          "Training: Spot interruption notice: room", "Interrupted: killed", "Pending: full",
+          "Starting: Launching requested ML instances",
+          "Starting: Preparing the instances for training", "Downloading: Downloading input data",
+          "Training: Training image download completed. Training in progress.",
+          "Uploading: Uploading generated training model", "Completed: Training job completed"));
+  EXPECT_EQ(job.started, at(2));
+  EXPECT_EQ(job.ended, at(62));
+  EXPECT_EQ(job.attempts.number, 2);
+  EXPECT_EQ(job.attempts.interruptions, 1);
+  EXPECT_EQ(job_times(job, at(999)).training, 18 + 20) << "waiting is not counted";
+}
+
+TEST(TrainingJob, ASpotJobIsBilledThePartThatItsPriceIsOfTheOnDemandPrice) {
+  TrainingJob job = interrupted_once();
+  job.terms.price_per_hour = 4;
+  job.terms.spot_price_per_hour = 1;
+  EXPECT_EQ(job_times(job, at(62)).training, 38);
+  EXPECT_EQ(job_times(job, at(62)).billable, 10) << "9.5 s, of which each begun second counts";
+  job.terms.spot = false;
+  EXPECT_EQ(job_times(job, at(62)).billable, 38);
+  EXPECT_EQ(job_times(new_training_job("b", at(0)), at(9)).training, 0);
+}
+
+TEST(TrainingJob, AClockThatJumpsIsNotBilled) {
+  TrainingJob job = after(running(), {event(4, "uploading", 10)}, 90000);
+  job = advance(job, event(5, "completed", 90000, "", R"({"ran_ms": 9500})"), at(90000))->job;
+  EXPECT_EQ(job_times(job, at(90000)).training, 10);
+}
+
+TEST(TrainingJob, OnlyASpotJobThatRunsIsInterruptedAndAnUploadIsLeftToFinish) {
+  const auto code = [](const TrainingJob& job) {
+    return advance(job, InterruptRequested{"room"}, at(50)).error().code;
+  };
+  EXPECT_EQ(code(running()), Code::kFailedPrecondition);
+  EXPECT_EQ(code(spot_job()), Code::kFailedPrecondition);
+  const TrainingJob job = interrupted_once();
+  EXPECT_EQ(code(after(job, {StopRequested{}}, 50)), Code::kFailedPrecondition);
+  EXPECT_EQ(code(after(job, {of_attempt(2, event(8, "uploading", 50))}, 50)),
+            Code::kFailedPrecondition);
+  const auto warned = advance(job, InterruptRequested{"room"}, at(50));
+  EXPECT_THAT(warned->effects, ElementsAre(Effect::kInterruptAgent));
+  EXPECT_EQ(advance(warned->job, InterruptRequested{"again"}, at(51))->job.version,
+            warned->job.version);
+  const TrainingJob done = after(
+      warned->job,
+      {of_attempt(2, event(8, "uploading", 52)), of_attempt(2, event(9, "completed", 53))}, 60);
+  EXPECT_EQ(done.status, "Completed") << "it finished within the notice";
+}
+
+TEST(TrainingJob, AStopOfAJobThatWaitsOrIsWarnedEndsIt) {
+  TrainingJob job = after(interrupted_once(), {InterruptRequested{"room"}, StopRequested{}}, 50);
+  job = after(job, {of_attempt(2, event(8, "interrupted", 51))}, 51);
+  EXPECT_EQ(job.status, "Stopped");
+  job = after(interrupted_once(), {InterruptRequested{"room"}}, 50);
+  job = after(job, {of_attempt(2, event(8, "interrupted", 51)), StopRequested{}}, 60);
+  EXPECT_EQ(job.status, "Stopped");
+  EXPECT_EQ(job_times(job, at(999)).training, 18 + 9);
+}
+
+TEST(TrainingJob, TheEndOfMaxWaitEndsAJobThatWaitsAndStopsOneThatRuns) {
+  const TrainingJob waiting = after(spot_job(), {Queued{"full"}, WaitExceeded{}});
+  EXPECT_EQ(waiting.status, "Stopped");
+  EXPECT_EQ(waiting.secondary_status, "MaxWaitTimeExceeded");
+  const auto step = advance(interrupted_once(), WaitExceeded{}, at(50));
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kStopAgent));
+  EXPECT_EQ(step->job.status, "InProgress");
+  EXPECT_EQ(step->job.secondary_status, "Stopping");
+  const TrainingJob ended =
+      after(step->job,
+            {of_attempt(2, event(8, "uploading", 52)), of_attempt(2, event(9, "stopped", 53))}, 60);
+  EXPECT_EQ(ended.status, "Stopped");
+  EXPECT_EQ(ended.secondary_status, "MaxWaitTimeExceeded");
+  EXPECT_THAT(ended.transitions.back().message, testing::HasSubstr("of 3600"));
+}
+
+TEST(TrainingJob, MaxRuntimeIsThatOfAllAttempts) {
+  TrainingJob job = interrupted_once();
+  job.terms.max_runtime = std::chrono::seconds{60};
+  EXPECT_EQ(runtime_left(job), std::chrono::seconds{42});
+  job.terms.max_runtime = std::chrono::seconds{25};
+  job = after(job, {InterruptRequested{"room"}, of_attempt(2, event(8, "interrupted", 55))}, 55);
+  EXPECT_EQ(job.status, "Stopped");
+  EXPECT_EQ(job.secondary_status, "MaxRuntimeExceeded");
+}
+
+TEST(TrainingJob, AFailureOfOursIsRetriedAndAProgramsIsNot) {
+  TrainingJob job = running();
+  job.terms.max_retries = 1;
+  EXPECT_EQ(after(job, {event(4, "failed", 5, "AlgorithmError: exit code 1")}, 5).status, "Failed");
+  job = after(job, {event(4, "failed", 5, "InternalServerError: the disk died")}, 5);
+  EXPECT_EQ(job.secondary_status, "Restarting");
+  EXPECT_EQ(job.transitions.back().message,
+            "Restarting the training job, retry 1 of 1: InternalServerError: the disk died");
+  EXPECT_FALSE(job.admitted);
+  job = after(job, {CapacityGranted{}, AgentLost{"killed"}}, 9);
+  EXPECT_EQ(job.status, "Failed");
+  EXPECT_EQ(job.failure_reason, "InternalServerError: killed");
+}
+
+TEST(TrainingJob, TheEndOfAnAttemptCountsWhateverItsNumberAndOnlyForThatAttempt) {
+  const TrainingJob job = interrupted_once();  // its record has taken in event 7
+  EXPECT_EQ(after(job, {event(4, "interrupted", 20)}, 60).version, job.version);
+  EXPECT_EQ(after(job, {event(4, "completed", 20)}, 60).status, "InProgress");
+  EXPECT_EQ(after(job, {of_attempt(2, event(2, "training", 60))}, 60).version, job.version);
+  const TrainingJob ended = after(job, {of_attempt(2, event(2, "completed", 60))}, 60);
+  EXPECT_EQ(ended.status, "Completed") << "the journal lost its tail, and went on below it";
+  EXPECT_EQ(after(ended, {of_attempt(2, event(2, "completed", 60))}, 60).version, ended.version);
 }
 
 }  // namespace

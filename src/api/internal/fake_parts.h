@@ -82,6 +82,15 @@ class FakeJobs : public jobs::Service {
     return {};
   }
 
+  Result<void> interrupt(const std::string& name, const std::string& why) override {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) return Error{Code::kNotFound, "no job " + name};
+    if (!found->second.terms.spot) return Error{Code::kFailedPrecondition, name + " is not spot"};
+    found->second.attempts.interrupt_requested = true;
+    last_interruption = why;
+    return {};
+  }
+
   Result<std::vector<jobs::LogStream>> log_streams(const std::string& prefix) override {
     std::vector<jobs::LogStream> found;
     for (const jobs::LogStream& stream : streams) {
@@ -104,6 +113,7 @@ class FakeJobs : public jobs::Service {
   std::optional<Error> create_error, logs_error;
   jobs::ListQuery last_list;
   std::string list_token;
+  std::string last_interruption;
   std::vector<jobs::LogStream> streams;
   jobs::LogQuery last_logs;
   jobs::LogQueryPage log_page;

@@ -1,0 +1,22 @@
+// Parts of a job's record that are read and written whole: each is one text column.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "jobs/training_job.h"
+
+namespace atelier::jobs::internal {
+
+std::string to_text(const std::vector<std::string>& warnings);
+std::string to_text(const std::vector<FinalMetric>& metrics);
+std::string to_text(const Terms& terms);
+std::string to_text(const Attempts& attempts);
+
+// What is damaged or of a later version is left at its default.
+std::vector<std::string> warnings_from_text(const std::string& text);
+std::vector<FinalMetric> metrics_from_text(const std::string& text);
+Terms terms_from_text(const std::string& text);
+Attempts attempts_from_text(const std::string& text);
+
+}  // namespace atelier::jobs::internal
