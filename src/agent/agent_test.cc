@@ -103,6 +103,14 @@ class AgentTest : public testing::Test {
       ASSERT_GT(read(watch.get(), events, sizeof events), 0);
     }
   }
+  // Returns once the store has the object; fails the test after 30 seconds without it.
+  void wait_for_object(const std::string& bucket, const std::string& key) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+    while (!store_->head(bucket, key)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "no " << key << "\n" << log();
+      usleep(10'000);
+    }
+  }
   // The names and contents of an archive in the output bucket, as tar sees it.
   std::string untar(const std::string& key) {
     const std::string bytes = store_->get_bytes("out", key, 1 << 20).value();
@@ -477,6 +485,79 @@ TEST_F(AgentTest, WhatAnAgentThatWasKilledWhileCleaningUpHasLeftGoesWithTheNext)
     EXPECT_EQ(fs::exists(job_ / "ml/model"), detail == std::string_view{R"({"delivered":false})"});
     EXPECT_EQ(events().size(), 1U);
   }
+}
+
+TEST_F(AgentTest, CheckpointsAreRestoredCopiedWhileItRunsAndComeHomeAtAStop) {
+  store_->put("data", "ckpt/a/checkpoint-1", "one", {}).value();
+  store_->put("data", "ckpt/ab/checkpoint-1", "of another job", {}).value();
+  spec_.checkpoints = {"s3://data/ckpt/a", "/opt/ml/checkpoints"};
+  spec_.tensorboard = {"s3://out/tb", "/tmp/events"};
+  native(
+      "cat /opt/ml/input/config/checkpointconfig.json /opt/ml/checkpoints/*; echo; "
+      "exec 3>/tmp/events/open; echo event >&3; cd /opt/ml/checkpoints; "
+      "echo two > two.tmp; mv two.tmp checkpoint-2; rm checkpoint-1; "
+      "trap 'echo last > last; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  wait_for_object("data", "ckpt/a/checkpoint-2");
+  wait_for_object("out", "tb/job-1/tensorboard-output/open");
+  request_stop(job_).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "stopped") << last().message;
+  EXPECT_THAT(log(),
+              HasSubstr(R"({"S3Uri":"s3://data/ckpt/a","LocalPath":"/opt/ml/checkpoints"}one)"));
+  EXPECT_THAT(keys("data"),
+              ElementsAre("ckpt/a/checkpoint-2", "ckpt/a/last", "ckpt/ab/checkpoint-1"));
+  EXPECT_FALSE(fs::exists(job_ / "checkpoints.records"));
+  EXPECT_FALSE(fs::exists(job_ / "tensorboard.files"));
+}
+
+TEST_F(AgentTest, AKilledProgramsHalfWrittenCheckpointDoesNotReplaceTheWholeOne) {
+  spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+  native(
+      "cd /opt/ml/checkpoints; echo whole > last.pt; echo ready; "
+      "until [ -e /opt/ml/output/go ]; do sleep 0.02; done; "
+      "exec 3>last.pt; printf half >&3; kill -KILL $$");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  wait_for_object("data", "ckpt/last.pt");
+  std::ofstream{job_ / "ml/output/go"} << "";
+  agent.join();
+  EXPECT_EQ(last().kind, "failed");
+  EXPECT_EQ(store_->get_bytes("data", "ckpt/last.pt", 100).value(), "whole\n");
+  std::string warnings;
+  for (const JournalEvent& event : events())
+    warnings += event.kind == "warning" ? event.message : "";
+  EXPECT_THAT(warnings, HasSubstr("'last.pt'"));
+}
+
+TEST_F(AgentTest, AnInterruptedJobsLastCheckpointIsThereForItsNextAttempt) {
+  spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+  native(
+      "cd /opt/ml/checkpoints; if [ -e step ]; then echo goes on at $(cat step); exit; fi; "
+      "trap 'echo 17 > step; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("ready");
+  request_interrupt(job_, 1).value();
+  agent.join();
+  EXPECT_EQ(last().kind, "interrupted") << last().message;
+  EXPECT_EQ(store_->get_bytes("data", "ckpt/step", 100).value(), "17\n");
+  spec_.attempt = 2;
+  spec_.journal_floor = events().size();
+  EXPECT_EQ(run().kind, "completed") << last().message << log();
+  EXPECT_THAT(log(), HasSubstr("goes on at 17"));
+}
+
+TEST_F(AgentTest, CheckpointsThatCannotBeReadAreAClientErrorWithTheirPlace) {
+  spec_.checkpoints = {"s3://no-such-bucket/x", "/opt/ml/checkpoints"};
+  native("echo ran");
+  EXPECT_THAT(
+      run().message,
+      StartsWith("ClientError: checkpoints of s3://no-such-bucket/x/ to /opt/ml/checkpoints"));
+  EXPECT_THAT(log(), Not(HasSubstr("ran")));
 }
 
 TEST_F(AgentTest, ASecondAgentOnTheFolderIsRefused) {

@@ -2,7 +2,6 @@
 
 #include <archive.h>
 #include <archive_entry.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -24,9 +23,6 @@ using archives::ArchiveReader;
 constexpr std::size_t kMaxEntries = 5'000'000;
 constexpr int kMaxDepth = 100;
 
-struct CloseDir {
-  void operator()(DIR* dir) const { closedir(dir); }
-};
 struct FreeWriter {
   void operator()(archive* handle) const { archive_write_free(handle); }
 };
@@ -36,25 +32,12 @@ struct FreeEntry {
 using Writer = std::unique_ptr<archive, FreeWriter>;
 using Entry = std::unique_ptr<archive_entry, FreeEntry>;
 
-Result<std::vector<std::string>> names_in(int folder) {
-  const std::unique_ptr<DIR, CloseDir> entries{fdopendir(dup(folder))};
-  if (!entries) return error_from_errno("read a folder of /opt/ml", errno);
-  rewinddir(entries.get());
-  std::vector<std::string> names;
-  while (const dirent* entry = readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 Result<void> walk(int folder, const std::string& prefix, int depth, std::vector<TreeEntry>& found) {
   if (depth > kMaxDepth) {
     return Error{Code::kInvalidArgument,
                  fmt::format("'{}' is more than {} folders deep", prefix, kMaxDepth)};
   }
-  for (const std::string& name : TRY(names_in(folder))) {
+  for (const std::string& name : TRY(names_in_folder(folder))) {
     struct stat info {};
     if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       return error_from_errno("stat '" + prefix + name + "'", errno);

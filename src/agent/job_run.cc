@@ -9,6 +9,7 @@
 #include <future>
 
 #include "agent/archive.h"
+#include "agent/checkpoints.h"
 #include "agent/delivery.h"
 #include "agent/job_inputs.h"
 #include "agent/job_log.h"
@@ -23,12 +24,17 @@ namespace atelier::agent {
 namespace fs = std::filesystem;
 namespace {
 
+// Who waits for the room of an interrupted job does not wait longer for its last checkpoint, should
+// S3 be away.
+constexpr std::chrono::minutes kInterruptedCopies{10};
+
 // The job is over: the user's data in S3 is the copy that counts. What could not be uploaded stays
 // where someone can fetch it. "tmp" goes last: while it is there, the cleaning is not done
 // (needs_cleaning()).
 Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
   compute::remove_leavings(folder.filename().string());
   for (const char* file : {"model.tar.gz", "output.tar.gz"}) unlink((folder / file).c_str());
+  TRY(remove_checkpoints(folder, outcome.delivered));
   if (outcome.delivered) {
     TRY(remove_tree(folder / "ml"));
   } else {
@@ -45,6 +51,7 @@ class JobRun {
       : folder_(std::move(folder)),
         spec_(std::move(spec)),
         journal_(journal),
+        make_store_(make_store),
         clock_(clock),
         tree_(std::move(tree)),
         stop_(std::move(stop)),
@@ -86,8 +93,11 @@ class JobRun {
       TRY(stopped_yet());
     }
     TRY(tree_.give_folders("input/data"));
+    TRY(restore_checkpoints());
     limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
-               spec_.interruption_notice};
+               spec_.interruption_notice, [this] {
+                 if (checkpoints_) checkpoints_->look();
+               }};
     const bool script =
         spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
     return script ? run_script() : run_program_of_image();
@@ -95,6 +105,7 @@ class JobRun {
 
   Result<void> prepare() {
     // What an agent that was killed while it downloaded has left is half done.
+    TRY(remove_checkpoints(folder_, true));
     if (!tree_is_fresh()) {
       TRY(remove_tree(folder_ / "ml"));
       tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(spec_.job_name)));
@@ -109,6 +120,15 @@ class JobRun {
       TRY(journal_.append_soon("warning", words));
     }
     return {};
+  }
+
+  Result<void> restore_checkpoints() {
+    checkpoints_ = TRY(Checkpoints::open(spec_, folder_, tree_, make_store_, stop_, *log_));
+    if (!checkpoints_) return {};
+    const Result<void> restored = checkpoints_->restore();
+    if (!restored && restored.error().code == Code::kCancelled) return restored.error();
+    if (!restored) return restored.error().within("ClientError");
+    return checkpoints_->begin();
   }
 
   objects::ObjectStore& store() {
@@ -223,6 +243,7 @@ class JobRun {
     Outcome outcome = failed(
         "InternalServerError: the agent was killed while the program ran, and the program with it");
     outcome.ran = true;
+    outcome.killed = true;
     return outcome;
   }
 
@@ -245,6 +266,11 @@ class JobRun {
         }
       }
     }
+    if (outcome.ran && outcome.kind == "interrupted") {
+      const Result<void> saved =
+          finish_checkpoints(outcome, std::chrono::steady_clock::now() + kInterruptedCopies);
+      if (!saved) TRY(journal_.append("warning", saved.error().message));
+    }
     const std::string problem = log_->problem();
     if (!problem.empty()) {
       TRY(journal_.append("warning", "lines of the log may be missing: " + problem));
@@ -262,15 +288,34 @@ class JobRun {
 
   Result<void> deliver(const Outcome& outcome) {
     delivering_ = true;  // a stop lets an upload finish
+    // First: it is what a next attempt needs.
+    const Result<void> checkpoints = finish_checkpoints(outcome);
     Delivery delivery{store(), spec_, tree_, folder_};
     const Result<void> output = delivery.output();
     if (outcome.kind != "failed") TRY(delivery.model());
+    TRY(checkpoints);
     return output;
+  }
+
+  Result<void> finish_checkpoints(
+      const Outcome& outcome,
+      std::optional<std::chrono::steady_clock::time_point> deadline = std::nullopt) {
+    if (!checkpoints_) {
+      checkpoints_ = TRY(Checkpoints::open(spec_, folder_, tree_, make_store_, stop_, *log_));
+    }
+    if (!checkpoints_) return {};
+    TRY(checkpoints_->finish(outcome.killed ? ProgramState::kCrashed : ProgramState::kEnded,
+                             deadline));
+    for (const std::string& words : checkpoints_->warnings()) {
+      TRY(journal_.append("warning", words));
+    }
+    return {};
   }
 
   fs::path folder_;
   AgentSpec spec_;
   Journal& journal_;
+  const StoreFactory& make_store_;
   std::atomic<bool> delivering_ = false;
   const Clock& clock_;
   MlTree tree_;
@@ -278,6 +323,7 @@ class JobRun {
   std::unique_ptr<JobLog> log_;
   RunLimits limits_;
   std::optional<std::chrono::steady_clock::time_point> began_;  // where this agent saw it
+  std::unique_ptr<Checkpoints> checkpoints_;                    // once restored; null without any
   // Last, so that its thread has ended before what it asks goes.
   std::unique_ptr<objects::ObjectStore> store_;
   std::future<std::unique_ptr<objects::ObjectStore>> making_store_;

@@ -8,8 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <memory>
 
+#include "agent/local_path.h"
 #include "base/json.h"
 
 namespace atelier::agent {
@@ -23,20 +26,19 @@ struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
 };
 
-// Gives the folder and all folders below it to `owner`. Depth is bounded by the paths that a
-// channel may have (PATH_MAX).
-Result<void> give_folder(UniqueFd folder, compute::Identity owner) {
+// Gives the folder and all folders below it to `owner`, and their files too when `with_files`.
+// Depth is bounded by the paths that a channel may have (PATH_MAX).
+Result<void> give_folder(const UniqueFd& folder, compute::Identity owner, bool with_files) {
   if (fchown(folder.get(), owner.uid, owner.gid) != 0) return error_from_errno("chown", errno);
-  const std::unique_ptr<DIR, CloseDir> entries{fdopendir(dup(folder.get()))};
-  if (!entries) return error_from_errno("read a folder of /opt/ml", errno);
-  while (const dirent* entry = readdir(entries.get())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == ".." || (entry->d_type != DT_DIR && entry->d_type != DT_UNKNOWN)) {
-      continue;
+  for (const std::string& name : TRY(names_in_folder(folder.get(), !with_files))) {
+    const UniqueFd inner{
+        openat(folder.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (inner) {
+      TRY(give_folder(inner, owner, with_files));
+    } else if (with_files && fchownat(folder.get(), name.c_str(), owner.uid, owner.gid,
+                                      AT_SYMLINK_NOFOLLOW) != 0) {
+      return error_from_errno("chown '" + name + "'", errno);
     }
-    UniqueFd inner{
-        openat(folder.get(), entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
-    if (inner) TRY(give_folder(std::move(inner), owner));
   }
   return {};
 }
@@ -149,7 +151,28 @@ Result<void> MlTree::make_executable(const std::string& name) {
 }
 
 Result<void> MlTree::give_folders(const std::string& name) {
-  return give_folder(TRY(open_folder(name)), owner_);
+  return give_folder(TRY(open_folder(name)), owner_, false);
+}
+
+Result<void> MlTree::give_all(const std::string& name) {
+  return give_folder(TRY(open_folder(name)), owner_, true);
+}
+
+Result<std::vector<std::string>> names_in_folder(int folder, bool folders_only) {
+  const std::unique_ptr<DIR, CloseDir> entries{fdopendir(dup(folder))};
+  if (!entries) return error_from_errno("read a folder of /opt/ml", errno);
+  rewinddir(entries.get());
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
+    const bool wanted = !folders_only || entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN;
+    if (wanted && name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return error_from_errno("read a folder of /opt/ml", errno);
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 std::string resource_config_json(const AgentSpec& spec) {
@@ -179,6 +202,25 @@ std::string input_data_config_json(const AgentSpec& spec) {
   return json::serialize(channels);
 }
 
+namespace {
+
+// What the program is told about folders that are copied to S3, and those of them in the tree.
+Result<void> prepare_synced(MlTree& tree, const AgentSpec& spec) {
+  const auto prepare = [&](const std::optional<SyncedFolder>& folder, std::string_view file,
+                           std::string_view uri_name) -> Result<void> {
+    if (!folder) return {};
+    const LocalPath place = TRY(place_local_path(folder->local_path));
+    if (place.outside.empty()) TRY(tree.make_folder(place.in_ml));
+    return tree.write_file(fmt::format("input/config/{}.json", file),
+                           json::serialize(json::object{{uri_name, folder->s3_uri},
+                                                        {"LocalPath", folder->local_path}}));
+  };
+  TRY(prepare(spec.checkpoints, "checkpointconfig", "S3Uri"));
+  return prepare(spec.tensorboard, "tensorboardoutputconfig", "S3OutputPath");
+}
+
+}  // namespace
+
 Result<void> prepare_ml_tree(MlTree& tree, const AgentSpec& spec) {
   for (const char* folder : {"input/config", "input/data", "code", "model", "output/data",
                              "output/intermediate", "output/tensors", "output/profiler",
@@ -200,7 +242,7 @@ Result<void> prepare_ml_tree(MlTree& tree, const AgentSpec& spec) {
   for (const auto& [name, text] : spec.config_files) {
     TRY(tree.write_file("input/config/" + name, text));
   }
-  return {};
+  return prepare_synced(tree, spec);
 }
 
 }  // namespace atelier::agent

@@ -38,6 +38,8 @@ class MlTree {
   Result<void> make_executable(const std::string& name);
   // Gives every folder below `name` to the owner (files that an agent downloaded stay read-only).
   Result<void> give_folders(const std::string& name);
+  // The files as well.
+  Result<void> give_all(const std::string& name);
 
  private:
   MlTree(std::filesystem::path folder, UniqueFd root, compute::Identity owner)
@@ -50,6 +52,10 @@ class MlTree {
   UniqueFd root_;
   compute::Identity owner_;
 };
+
+// Names in an open folder, without "." and "..", sorted. With `folders_only` those of files are
+// left out where the file system tells them apart.
+Result<std::vector<std::string>> names_in_folder(int folder, bool folders_only = false);
 
 // The folders of the contract and the files of input/config, as the program finds them.
 Result<void> prepare_ml_tree(MlTree& tree, const AgentSpec& spec);

@@ -93,6 +93,7 @@ Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& s
   outcome.exit_code = end.exit.code;
   outcome.signal = end.exit.signal;
   outcome.out_of_memory = end.exit.out_of_memory;
+  outcome.killed = end.killed;
   if (end.asked == ProgramEnd::Asked::kStop) {
     outcome.kind = "stopped";
   } else if (end.asked == ProgramEnd::Asked::kMaxRuntime) {
@@ -119,6 +120,7 @@ std::string to_json(const Outcome& outcome) {
                       {"exit_code", outcome.exit_code},
                       {"signal", outcome.signal},
                       {"out_of_memory", outcome.out_of_memory},
+                      {"killed", outcome.killed},
                       {"ran", outcome.ran},
                       {"delivered", outcome.delivered},
                       {"final_metrics", std::move(metrics)}};
@@ -135,6 +137,7 @@ Outcome parse_outcome(std::string_view text) {
   outcome.exit_code = static_cast<int>(find_int(*value, "exit_code").value_or(0));
   outcome.signal = static_cast<int>(find_int(*value, "signal").value_or(0));
   outcome.out_of_memory = find_bool(*value, "out_of_memory").value_or(false);
+  outcome.killed = find_bool(*value, "killed").value_or(true);
   outcome.ran = find_bool(*value, "ran").value_or(true);
   outcome.delivered = find_bool(*value, "delivered").value_or(true);
   if (const json::object* metrics = find_object(*value, "final_metrics")) {

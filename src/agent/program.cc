@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "agent/checkpoints.h"
+
 namespace atelier::agent {
 namespace {
 
@@ -90,6 +92,9 @@ compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::
   sandbox.name = spec.job_name;
   sandbox.ml_folder = job_folder / "ml";
   sandbox.mounts.push_back({job_folder / "tmp", "/tmp", true});
+  for (compute::BindMount& mount : checkpoint_mounts(spec, job_folder)) {
+    sandbox.mounts.push_back(std::move(mount));
+  }
   for (const std::string& folder : spec.runtime.folders) {
     if (!in_system(folder)) sandbox.mounts.push_back({folder, folder, false});
   }

@@ -97,8 +97,8 @@ class Reader {
     for (const json::value& item : value->get_array()) nested(item, name, each);
   }
   template <typename Each>
-  void object(std::string_view name, Each each) {
-    const json::value* value = find(name, true);
+  void object(std::string_view name, Each each, bool required = true) {
+    const json::value* value = find(name, required);
     if (value != nullptr) nested(*value, name, each);
   }
 
@@ -193,6 +193,15 @@ void read_s3(Reader& reader, objects::S3Endpoint& s3) {
   reader.text("session_token", s3.credentials.session_token);
 }
 
+void read_synced(Reader& reader, std::string_view name, std::optional<SyncedFolder>& folder) {
+  const auto read = [&](Reader& item) {
+    folder.emplace();
+    item.text("s3_uri", folder->s3_uri, true);
+    item.text("local_path", folder->local_path, true);
+  };
+  reader.object(name, read, false);
+}
+
 // A job name becomes part of paths and object keys, a channel's name that of a folder.
 bool is_plain_name(std::string_view name) {
   if (name.empty() || name.size() > 255 || name == "." || name == "..") return false;
@@ -208,7 +217,7 @@ std::string to_json(const AgentSpec& spec) {
   for (const MetricDefinition& metric : spec.metrics) {
     metrics.push_back(json::object{{"name", metric.name}, {"regex", metric.regex}});
   }
-  return json::serialize(
+  json::object object =
       json::object{{"job_name", spec.job_name},
                    {"job_arn", spec.job_arn},
                    {"region", spec.region},
@@ -235,7 +244,14 @@ std::string to_json(const AgentSpec& spec) {
                    {"log_stream", spec.log_stream},
                    {"attempt", spec.attempt},
                    {"interruption_notice_seconds", spec.interruption_notice.count()},
-                   {"journal_floor", spec.journal_floor}});
+                   {"journal_floor", spec.journal_floor}};
+  const auto add_synced = [&](const char* name, const std::optional<SyncedFolder>& folder) {
+    if (!folder) return;
+    object[name] = json::object{{"s3_uri", folder->s3_uri}, {"local_path", folder->local_path}};
+  };
+  add_synced("checkpoints", spec.checkpoints);
+  add_synced("tensorboard", spec.tensorboard);
+  return json::serialize(object);
 }
 
 Result<AgentSpec> parse_agent_spec(std::string_view text) {
@@ -285,6 +301,8 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.seconds("interruption_notice_seconds", spec.interruption_notice);
   reader.whole("attempt", 1, std::numeric_limits<int>::max(), spec.attempt);
   reader.whole("journal_floor", 0, std::numeric_limits<std::int64_t>::max(), spec.journal_floor);
+  read_synced(reader, "checkpoints", spec.checkpoints);
+  read_synced(reader, "tensorboard", spec.tensorboard);
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
   for (const ChannelSpec& channel : spec.channels) {
     if (!is_plain_name(channel.name)) reader.fail("channels.name", "a name without '/'");

@@ -11,6 +11,8 @@
 //   logs/          algo-1.log: LogFile (agent/log_file.h), of all attempts
 //   metrics.jsonl  one matched metric a line: {"t": ms since 1970, "n": name, "v": value}
 //   ml/            the job's /opt/ml, until the attempt has ended
+//   *.records      which of its files are in S3 (agent/sync_records.h)
+//   *.files/       folders of CheckpointConfig and such that are not below /opt/ml
 //   agent.out      stderr of the agent itself
 #pragma once
 
@@ -47,6 +49,12 @@ struct MetricDefinition {
   std::string regex;
 };
 
+// A folder of the program that is copied to S3 while it runs.
+struct SyncedFolder {
+  std::string s3_uri;      // as the request has it
+  std::string local_path;  // as place_local_path() takes it
+};
+
 struct AgentSpec {
   std::string job_name;
   std::string job_arn;
@@ -59,6 +67,8 @@ struct AgentSpec {
   std::map<std::string, std::string> environment;
   std::vector<ChannelSpec> channels;
   std::vector<MetricDefinition> metrics;
+  std::optional<SyncedFolder> checkpoints;  // CheckpointConfig
+  std::optional<SyncedFolder> tensorboard;  // TensorBoardOutputConfig
   std::string instance_type;
   double vcpus = 0;
   double memory_gib = 0;

@@ -17,6 +17,8 @@ namespace {
 using Steady = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSyncInterval{1};
+constexpr std::chrono::milliseconds kLookInterval{50};
+constexpr int kLookShare = 10;
 // After the program's end nobody holds the pipe any more; this is for a kernel that is late.
 constexpr int kDrainMilliseconds = 2000;
 
@@ -49,6 +51,7 @@ class Run {
     cutter_.give_out(emit_);
     log_.flush();
     end_.exit = TRY(sandbox.wait());
+    end_.killed = end_.exit.signal != 0 || end_.exit.out_of_memory;
     // A stop within the notice is the user's last word: what there is gets uploaded.
     if (end_.asked == ProgramEnd::Asked::kInterrupt && stop_.made()) {
       end_.asked = ProgramEnd::Asked::kStop;
@@ -77,6 +80,7 @@ class Run {
       sync_due_.reset();
     }
     if (fds[0].revents != 0) return true;
+    if (look_due_ && now >= *look_due_) look();
     ask_for_end(sandbox, now);
     return false;
   }
@@ -102,7 +106,16 @@ class Run {
     }
   }
 
+  void look() {
+    if (!limits_.look) return;
+    const Steady::time_point begin = Steady::now();
+    limits_.look();
+    const Steady::time_point end = Steady::now();
+    look_due_ = end + std::max<Steady::duration>(kLookInterval, kLookShare * (end - begin));
+  }
+
   void send(compute::Sandbox& sandbox, int number) {
+    look();
     const Result<void> sent = sandbox.signal(number);
     if (!sent) log_.note("[atelier] a signal could not be sent: " + sent.error().message);
   }
@@ -114,6 +127,7 @@ class Run {
     };
     consider(cutter_.deadline());
     consider(sync_due_);
+    consider(look_due_);
     consider(end_.asked == ProgramEnd::Asked::kNo ? limits_.deadline : kill_at_);
     if (!next) return -1;
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Steady::now()).count();
@@ -152,7 +166,7 @@ class Run {
   UniqueFd output_;
   bool output_open_ = true;
   ProgramEnd end_;
-  std::optional<Steady::time_point> sync_due_, kill_at_;
+  std::optional<Steady::time_point> sync_due_, kill_at_, look_due_;
   char buffer_[64 * 1024];
 };
 

@@ -42,10 +42,15 @@ struct RunLimits {
   std::chrono::steady_clock::time_point deadline;  // MaxRuntime of the job as a whole
   std::chrono::milliseconds grace{120000};
   std::chrono::milliseconds notice{120000};  // the same for an interruption
+  // Called right before each signal that the program is sent, and again and again from the first
+  // one to its end: what it saves while it is told to end has to be seen whole before it is gone.
+  std::function<void()> look{};
 };
 
 struct ProgramEnd {
   compute::SandboxExit exit;
+  // A signal ended it, or the kernel ended a part of it for want of memory.
+  bool killed = false;
   // Why it was told to end, if it was.
   enum class Asked { kNo, kStop, kMaxRuntime, kInterrupt } asked = Asked::kNo;
   // It took SIGTERM in hand: that it then ended well need not mean that it had finished.

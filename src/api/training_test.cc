@@ -125,14 +125,15 @@ TEST_F(TrainingTest, WhatCanNotBeHonouredIsRefusedByNameAllAtOnce) {
                                       {"FileSystemType", "FSxLustre"},
                                       {"DirectoryPath", "/fsx/train"},
                                       {"FileSystemAccessMode", "ro"}}}};
-  request["CheckpointConfig"] = {{"S3Uri", "s3://ckpt/x"}};
+  request["MlflowConfig"] = {
+      {"MlflowResourceArn", "arn:aws:sagemaker:us-west-2:123456789012:mlflow-tracking-server/x"}};
   request["ResourceConfig"].as_object()["InstanceCount"] = 2;
   const std::string error = create_error(request);
   EXPECT_THAT(error,
               HasSubstr("This version of Atelier can not honour: InputDataConfig channel "
                         "'training'.DataSource.FileSystemDataSource 'fs-0123456789abcdef0'"));
   EXPECT_THAT(error, HasSubstr("ResourceConfig.InstanceCount 2"));
-  EXPECT_THAT(error, HasSubstr("CheckpointConfig: "));
+  EXPECT_THAT(error, HasSubstr("MlflowConfig: "));
 }
 
 TEST_F(TrainingTest, EachUnservedMemberIsRefused) {
@@ -161,9 +162,15 @@ TEST_F(TrainingTest, EachUnservedMemberIsRefused) {
       "InstanceGroups");
   refused(
       [](json::object& r) {
-        r["TensorBoardOutputConfig"] = {{"S3OutputPath", "s3://b/t"}};
+        r["TensorBoardOutputConfig"] = {{"S3OutputPath", "s3://b/t"}, {"LocalPath", "tb"}};
       },
-      "TensorBoardOutputConfig");
+      "TensorBoardOutputConfig.LocalPath 'tb' has to be an absolute path");
+  refused(
+      [](json::object& r) {
+        r["CheckpointConfig"] = {{"S3Uri", "https://b/t"}, {"LocalPath", "/opt/ml/input"}};
+      },
+      "CheckpointConfig.S3Uri 'https://b/t' is not of the form s3://bucket/prefix; "
+      "CheckpointConfig.LocalPath '/opt/ml/input' is or lies below");
   refused(
       [](json::object& r) {
         r["ProfilerRuleConfigurations"] =
@@ -183,12 +190,15 @@ TEST_F(TrainingTest, AnImageOrAnAlgorithmIsNeededAndNotBoth) {
 }
 
 TEST_F(TrainingTest, DescribeGivesBackTheRequestAndWhatTheSdkReads) {
-  create(training_request());
-  const json::object reply = described();
   json::object request = training_request();
+  request["CheckpointConfig"] = {{"S3Uri", "s3://ckpt/x"}, {"LocalPath", "/opt/ml/checkpoints"}};
+  request["TensorBoardOutputConfig"] = {{"S3OutputPath", "s3://tb/x"}};
+  create(request);
+  const json::object reply = described();
   for (const char* echoed :
-       {"HyperParameters", "AlgorithmSpecification", "RoleArn", "InputDataConfig", "ResourceConfig",
-        "StoppingCondition", "DebugHookConfig", "ProfilerConfig"}) {
+       {"CheckpointConfig", "TensorBoardOutputConfig", "HyperParameters", "AlgorithmSpecification",
+        "RoleArn", "InputDataConfig", "ResourceConfig", "StoppingCondition", "DebugHookConfig",
+        "ProfilerConfig"}) {
     EXPECT_EQ(reply.at(echoed), request.at(echoed)) << echoed;
   }
   EXPECT_EQ(reply.at("OutputDataConfig").at("KmsKeyId"), "");

@@ -213,6 +213,16 @@ Result<void> plan_output(const json::value& request, Plan& plan) {
   return {};
 }
 
+// A folder that is copied to S3: nothing when the request does not have it.
+std::optional<agent::SyncedFolder> plan_synced(const json::value& request, std::string_view name,
+                                               std::string_view uri_name,
+                                               std::string_view local_path) {
+  const json::value& config = member(request, name);
+  if (!config.is_object()) return std::nullopt;
+  return agent::SyncedFolder{text(config, uri_name),
+                             text(config, "LocalPath", std::string{local_path})};
+}
+
 void warn_about_the_rest(const json::value& request, std::vector<std::string>& warnings) {
   for (const char* rules : {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}) {
     const json::array* list = find_array(request, rules);
@@ -246,6 +256,9 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   TRY(plan_resources(request, context, plan));
   plan_stopping(request, plan);
   TRY(plan_output(request, plan));
+  spec.checkpoints = plan_synced(request, "CheckpointConfig", "S3Uri", "/opt/ml/checkpoints");
+  spec.tensorboard =
+      plan_synced(request, "TensorBoardOutputConfig", "S3OutputPath", "/opt/ml/output/tensorboard");
   spec.hyperparameters = TRY(text_map(request, "HyperParameters"));
   spec.environment = TRY(text_map(request, "Environment"));
   spec.network_isolation = find_bool(request, "EnableNetworkIsolation").value_or(false);

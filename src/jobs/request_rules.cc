@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 
+#include "agent/local_path.h"
 #include "base/json.h"
 
 namespace atelier::jobs {
@@ -211,17 +212,31 @@ void check_rules(const json::value& request, std::string_view name, Findings& fo
   }
 }
 
+// A folder that is copied to S3 while the job runs.
+void check_synced(const json::value& request, std::string_view name, std::string_view uri_name,
+                  Findings& found) {
+  const json::value& config = member(request, name);
+  if (!config.is_object()) return;
+  const std::string uri = text(config, uri_name);
+  if (!is_s3_uri(uri)) {
+    found.wrong.push_back(
+        fmt::format("{}.{} '{}' is not of the form s3://bucket/prefix", name, uri_name, uri));
+  }
+  const std::optional<std::string> path = find_string(config, "LocalPath");
+  if (!path) return;
+  const Result<agent::LocalPath> place = agent::place_local_path(*path);
+  if (!place) found.wrong.push_back(fmt::format("{}.LocalPath {}", name, place.error().message));
+}
+
 void check_outputs(const json::value& request, Findings& found) {
   const std::string output = text(member(request, "OutputDataConfig"), "S3OutputPath");
   if (!is_s3_uri(output)) {
     found.wrong.push_back(fmt::format(
         "OutputDataConfig.S3OutputPath '{}' is not of the form s3://bucket/prefix", output));
   }
+  check_synced(request, "CheckpointConfig", "S3Uri", found);
+  check_synced(request, "TensorBoardOutputConfig", "S3OutputPath", found);
   constexpr std::pair<std::string_view, std::string_view> kUnserved[] = {
-      {"CheckpointConfig",
-       "checkpoints are not synchronised with S3 yet, so earlier ones would not be found and new "
-       "ones not kept; leave it out"},
-      {"TensorBoardOutputConfig", "TensorBoard files are not uploaded yet; leave it out"},
       {"ServerlessJobConfig", "there are no serverless jobs here"},
       {"ModelPackageConfig", "there is no model registry here"},
       {"MlflowConfig", "there is no MLflow server here"},
@@ -243,6 +258,8 @@ constexpr std::string_view kActedOn[] = {
     "AlgorithmSpecification.MetricDefinitions",
     "AlgorithmSpecification.TrainingImage",
     "AlgorithmSpecification.TrainingInputMode",
+    "CheckpointConfig.LocalPath",
+    "CheckpointConfig.S3Uri",
     "DebugHookConfig.HookParameters",
     "DebugHookConfig.LocalPath",
     "DebugHookConfig.S3OutputPath",
@@ -274,12 +291,15 @@ constexpr std::string_view kActedOn[] = {
     "StoppingCondition.MaxRuntimeInSeconds",
     "StoppingCondition.MaxWaitTimeInSeconds",
     "Tags",
+    "TensorBoardOutputConfig.LocalPath",
+    "TensorBoardOutputConfig.S3OutputPath",
     "TrainingJobName",
 };
 
 // Structures whose members are judged one by one.
 constexpr std::string_view kOpened[] = {
     "AlgorithmSpecification",
+    "CheckpointConfig",
     "DebugHookConfig",
     "InputDataConfig",
     "InputDataConfig.DataSource",
@@ -288,6 +308,7 @@ constexpr std::string_view kOpened[] = {
     "ProfilerConfig",
     "ResourceConfig",
     "StoppingCondition",
+    "TensorBoardOutputConfig",
 };
 
 // Why a member that is kept and shown has no effect, where that can be said better than in general.

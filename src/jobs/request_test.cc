@@ -124,6 +124,22 @@ TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
                                       HasSubstr("KmsKeyId"), HasSubstr("FastFile")));
 }
 
+TEST_F(RequestTest, FoldersThatAreCopiedWhileTheJobRunsGetTheirPlaces) {
+  json::object object = request();
+  EXPECT_FALSE(plan(object)->spec.checkpoints);
+  object["CheckpointConfig"] = {{"S3Uri", "s3://ckpt/x"}};
+  object["TensorBoardOutputConfig"] = {{"S3OutputPath", "s3://tb"}, {"LocalPath", "/tmp/tb"}};
+  const auto planned = plan(object);
+  EXPECT_EQ(planned->spec.checkpoints->s3_uri, "s3://ckpt/x");
+  EXPECT_EQ(planned->spec.checkpoints->local_path, "/opt/ml/checkpoints");
+  EXPECT_EQ(planned->spec.tensorboard->local_path, "/tmp/tb");
+  const auto again = agent::parse_agent_spec(agent::to_json(planned->spec));
+  EXPECT_EQ(again->checkpoints->local_path, "/opt/ml/checkpoints");
+  EXPECT_EQ(again->tensorboard->s3_uri, "s3://tb");
+  object["CheckpointConfig"] = {{"S3Uri", "s3://ckpt/x"}, {"LocalPath", "/etc"}};
+  EXPECT_THAT(refusal(object).message, HasSubstr("CheckpointConfig.LocalPath '/etc' is or lies"));
+}
+
 TEST_F(RequestTest, WhatCannotBeDoneIsRefusedByName) {
   json::object file_system = request();
   file_system["InputDataConfig"].get_array()[0].get_object()["DataSource"] = {

@@ -50,6 +50,10 @@ struct PutOptions {
   std::string content_type{};
   std::map<std::string, std::string> metadata{};
   bool if_none_match = false;  // kFailedPrecondition when the key exists
+  // For put_file: called when the last byte of the file was read, before the object becomes
+  // visible; its Error ends the put, and the key keeps what it had. So the caller can make sure
+  // that the file did not change on the way.
+  std::function<Result<void>()> before_visible{};
 };
 
 struct ListOptions {

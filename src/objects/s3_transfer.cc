@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/id.h"
+#include "base/parallel.h"
 #include "objects/checksum.h"
 #include "objects/internal/body_check.h"
 #include "objects/internal/file_ranges.h"
@@ -25,6 +26,7 @@ namespace {
 // Up to this size a body is collected in memory, checked and written in one go by the thread that
 // asked for it; larger ones go to their file as they come.
 constexpr std::uint64_t kSmallBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kConfirmedBytes = std::uint64_t{1} << 20;
 constexpr std::size_t kMaxParts = 10'000;
 constexpr std::size_t kPartThreads = 4;
 constexpr std::uint64_t kRangeBytes = std::uint64_t{8} << 20;
@@ -36,29 +38,6 @@ void add_options(http::Headers& headers, const PutOptions& options) {
 }
 
 }  // namespace
-
-Result<void> for_each_parallel(std::size_t count, std::size_t threads,
-                               const std::function<Result<void>(std::size_t)>& work) {
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  Result<void> outcome;
-  const auto run = [&] {
-    while (true) {
-      const std::size_t i = next.fetch_add(1);
-      if (i >= count) return;
-      Result<void> done = work(i);
-      if (done) continue;
-      const std::lock_guard lock{mutex};
-      if (outcome) outcome = std::move(done);
-      next = count;
-    }
-  };
-  std::vector<std::thread> pool;
-  for (std::size_t i = 1; i < std::min(threads, count); ++i) pool.emplace_back(run);
-  run();
-  for (std::thread& thread : pool) thread.join();
-  return outcome;
-}
 
 Result<void> read_slice(int fd, std::uint64_t offset, std::uint64_t length, const Sink& sink) {
   std::vector<std::byte> piece(std::min<std::uint64_t>(length, std::uint64_t{1} << 18));
@@ -145,11 +124,30 @@ Result<ObjectInfo> S3Client::put_file(const std::string& bucket, const std::stri
     return Error{Code::kInvalidArgument, fmt::format("'{}' is no regular file", path.string())};
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (options.before_visible) return put_confirmed(bucket, key, fd.get(), size, options, progress);
   if (size > 2 * transport_.options().part_bytes)
     return put_parts(bucket, key, fd.get(), size, options, progress);
   Result<ObjectInfo> info = size == 0
                                 ? put_whole(bucket, key, {}, options)
                                 : put_whole(bucket, key, {.fd = fd.get(), .length = size}, options);
+  if (info && progress) progress(size, size);
+  return info;
+}
+
+// A small file is read before it is confirmed; of a larger one only the end of a multipart upload
+// can be held back.
+Result<ObjectInfo> S3Client::put_confirmed(const std::string& bucket, const std::string& key,
+                                           int fd, std::uint64_t size, const PutOptions& options,
+                                           const Progress& progress) {
+  if (size > kConfirmedBytes) return put_parts(bucket, key, fd, size, options, progress);
+  std::string bytes;
+  bytes.reserve(size);
+  TRY(read_slice(fd, 0, size, [&](std::span<const std::byte> piece) -> Result<void> {
+    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return {};
+  }));
+  TRY(options.before_visible());
+  Result<ObjectInfo> info = put_whole(bucket, key, {.bytes = bytes}, options);
   if (info && progress) progress(size, size);
   return info;
 }
@@ -168,10 +166,14 @@ Result<ObjectInfo> S3Client::put_parts(const std::string& bucket, const std::str
 
   Result<ObjectInfo> outcome = Error{};
   const Result<std::vector<std::string>> etags = upload_parts(upload, fd, size, progress);
-  if (etags) {
-    outcome = complete(upload, *etags, size, options);
-  } else {
+  const Result<void> confirmed =
+      etags && options.before_visible ? options.before_visible() : Result<void>{};
+  if (!etags) {
     outcome = etags.error();
+  } else if (!confirmed) {
+    outcome = confirmed.error();
+  } else {
+    outcome = complete(upload, *etags, size, options);
   }
   if (!outcome) {
     S3Call abort = upload;

@@ -53,6 +53,9 @@ class S3Client final : public ObjectStore {
   Result<http::ClientResponse> put_source(S3Call call, const Source& source);
   Result<ObjectInfo> put_whole(const std::string& bucket, const std::string& key,
                                const Source& source, const PutOptions& options);
+  Result<ObjectInfo> put_confirmed(const std::string& bucket, const std::string& key, int fd,
+                                   std::uint64_t size, const PutOptions& options,
+                                   const Progress& progress);
   Result<ObjectInfo> put_parts(const std::string& bucket, const std::string& key, int fd,
                                std::uint64_t size, const PutOptions& options,
                                const Progress& progress);
@@ -72,10 +75,6 @@ class S3Client final : public ObjectStore {
 
   S3Transport transport_;
 };
-
-// Calls work(i) for every i below `count` on up to `threads` threads; the first Error ends it.
-Result<void> for_each_parallel(std::size_t count, std::size_t threads,
-                               const std::function<Result<void>(std::size_t)>& work);
 
 // Reads a slice of a file piece by piece.
 Result<void> read_slice(int fd, std::uint64_t offset, std::uint64_t length, const Sink& sink);

@@ -1,0 +1,117 @@
+#include "agent/sync_ledger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "agent/checkpoint_names.h"
+
+namespace atelier::agent {
+namespace {
+
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace
+
+void SyncLedger::copied(const std::string& name, const FileVersion& version) {
+  copied_.insert_or_assign(name, version);
+  queued_.erase(name);
+}
+
+void SyncLedger::removed(const std::string& name) {
+  copied_.erase(name);
+  queued_.erase(name);
+  gone_since_.erase(name);
+}
+
+void SyncLedger::queued(const std::string& name, const FileVersion& version) {
+  queued_.insert_or_assign(name, version);
+}
+
+bool SyncLedger::is_copied(std::string_view name, const FileVersion& version) const {
+  const auto found = copied_.find(name);
+  return found != copied_.end() && found->second == version;
+}
+
+SyncStep SyncLedger::next(const Look& look, ProgramState state) {
+  SyncStep step = state == ProgramState::kRuns ? while_it_runs(look) : at_the_end(look, state);
+  // A pointer file ("latest") is written after what it points to, and so it arrives after it.
+  std::ranges::stable_sort(step.copy, {},
+                           [](const DueFile& file) { return file.version.modified; });
+  return step;
+}
+
+SyncStep SyncLedger::while_it_runs(const Look& look) {
+  ++looks_;
+  SyncStep step;
+  std::map<std::string, Pending, std::less<>> pending;
+  std::uint64_t oldest_unsettled = kNever;
+  for (const auto& [name, seen] : look) {
+    if (is_copied(name, seen.version)) continue;
+    if (!is_object_name(name, rules_.prefix_bytes)) {
+      step.no_key.push_back(name);
+      continue;
+    }
+    if (rules_.leave_temporary && is_temporary_name(name)) continue;
+    const auto before = pending_.find(name);
+    const bool unchanged = before != pending_.end() && before->second.seen.version == seen.version;
+    const std::uint64_t since = unchanged ? before->second.since : looks_;
+    pending.emplace_hint(pending.end(), name, Pending{seen, since});
+    if (unchanged && (!seen.writer || rules_.copy_open_files)) {
+      step.copy.push_back({name, seen.version});
+    } else if (!seen.writer) {
+      oldest_unsettled = std::min(oldest_unsettled, since);
+    }
+  }
+  pending_ = std::move(pending);
+  add_removals(look, oldest_unsettled, step);
+  return step;
+}
+
+// A file that is gone may have been moved while the look was on its way, and what took its place
+// may be seen by the next look only; so the second look that misses it decides, together with all
+// that it saw.
+void SyncLedger::add_removals(const Look& look, std::uint64_t oldest_unsettled, SyncStep& step) {
+  if (!rules_.mirror_deletions) return;
+  std::map<std::string, std::uint64_t, std::less<>> gone;
+  for (const auto& [name, version] : copied_) {
+    if (look.contains(name)) continue;
+    const auto before = gone_since_.find(name);
+    const std::uint64_t since = before == gone_since_.end() ? looks_ : before->second;
+    gone.emplace_hint(gone.end(), name, since);
+    const std::uint64_t decided = since + 1;
+    if (looks_ >= decided && oldest_unsettled > decided) step.remove.push_back(name);
+  }
+  gone_since_ = std::move(gone);
+}
+
+// Whether the file was seen whole while the program lived, and is the same since.
+bool SyncLedger::found_whole(const std::string& name, const FileVersion& version) const {
+  const auto queued = queued_.find(name);
+  if (queued != queued_.end() && queued->second == version) return true;
+  const auto seen = pending_.find(name);
+  return seen != pending_.end() && seen->second.seen.version == version &&
+         (!seen->second.seen.writer || rules_.copy_open_files);
+}
+
+SyncStep SyncLedger::at_the_end(const Look& look, ProgramState state) {
+  SyncStep step;
+  for (const auto& [name, seen] : look) {
+    if (is_copied(name, seen.version)) continue;
+    if (!is_object_name(name, rules_.prefix_bytes)) {
+      step.no_key.push_back(name);
+    } else if (state == ProgramState::kEnded || rules_.copy_open_files ||
+               found_whole(name, seen.version)) {
+      step.copy.push_back({name, seen.version});
+    } else {
+      step.left_out.push_back(name);
+    }
+  }
+  // What is left out may be what replaced the files that are gone.
+  if (!rules_.mirror_deletions || !step.left_out.empty()) return step;
+  for (const auto& [name, version] : copied_) {
+    if (!look.contains(name)) step.remove.push_back(name);
+  }
+  return step;
+}
+
+}  // namespace atelier::agent

@@ -1,0 +1,123 @@
+#include "agent/sync_look.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/fsuid.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace atelier::agent {
+namespace {
+
+constexpr std::size_t kMaxFiles = 250'000;
+constexpr int kMaxDepth = 100;
+
+std::int64_t nanoseconds(const timespec& time) {
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+FileVersion version_in(const struct stat& info) {
+  return {static_cast<std::uint64_t>(info.st_size), info.st_ino, nanoseconds(info.st_mtim),
+          nanoseconds(info.st_ctim)};
+}
+
+// The kernel grants a read lease only while nobody has the file open for writing. It is given back
+// at once: as long as it is held, a writer's open() waits.
+int try_lease(int fd) {
+  // Where a writer comes in that moment, the notice must be a signal that ends no process.
+  if (fcntl(fd, F_SETSIG, SIGURG) != 0 || fcntl(fd, F_SETLEASE, F_RDLCK) != 0) return errno;
+  fcntl(fd, F_SETLEASE, F_UNLCK);
+  return 0;
+}
+
+class Walk {
+ public:
+  Walk(const std::function<bool(std::string_view, const FileVersion&)>& is_known, Look& look)
+      : is_known_(is_known), look_(look) {}
+
+  Result<void> folder(const UniqueFd& fd, const std::string& prefix, int depth) {
+    if (depth > kMaxDepth) {
+      return Error{Code::kResourceExhausted,
+                   fmt::format("'{}' is more than {} folders deep", prefix, kMaxDepth)};
+    }
+    for (const std::string& name : TRY(names_in_folder(fd.get()))) {
+      struct stat info {};
+      if (fstatat(fd.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        TRY(gone("stat", prefix + name));
+      } else if (S_ISDIR(info.st_mode)) {
+        const UniqueFd inner{
+            openat(fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+        TRY(inner ? folder(inner, prefix + name + "/", depth + 1) : gone("open", prefix + name));
+      } else if (S_ISREG(info.st_mode)) {
+        TRY(file(fd, name, prefix + name, info));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Result<void> file(const UniqueFd& folder, const std::string& name, std::string path,
+                    const struct stat& info) {
+    if (look_.size() >= kMaxFiles) {
+      return Error{Code::kResourceExhausted, fmt::format("it has more than {} files", kMaxFiles)};
+    }
+    SeenFile seen{version_in(info)};
+    if (!is_known_(path, seen.version)) {
+      const UniqueFd fd{openat(folder.get(), name.c_str(),
+                               O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC)};
+      if (!fd) return gone("open", path);
+      seen.writer = has_writer(fd.get());
+    }
+    look_.emplace(std::move(path), seen);
+    return {};
+  }
+
+  // What vanished or was replaced by a link in this moment is not there. Any other failure must not
+  // look like that: what is not there is removed from S3.
+  static Result<void> gone(std::string_view call, const std::string& path) {
+    if (errno == ENOENT || errno == ELOOP || errno == ENOTDIR) return {};
+    return error_from_errno(fmt::format("{} '{}'", call, path), errno);
+  }
+
+  const std::function<bool(std::string_view, const FileVersion&)>& is_known_;
+  Look& look_;
+};
+
+}  // namespace
+
+Result<FileVersion> version_of(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) return error_from_errno("fstat", errno);
+  return version_in(info);
+}
+
+bool has_writer(int fd) {
+  int failure = try_lease(fd);
+  struct stat info {};
+  if (failure == EACCES && fstat(fd, &info) == 0) {
+    // Root without CAP_LEASE, as in a container: the file's owner may ask.
+    const auto before = static_cast<uid_t>(setfsuid(info.st_uid));
+    failure = try_lease(fd);
+    setfsuid(before);
+  }
+  return failure == EAGAIN;
+}
+
+Result<Look> look_at_folder(
+    const MlTree& tree, const std::string& folder,
+    const std::function<bool(std::string_view name, const FileVersion&)>& is_known) {
+  Look look;
+  const Result<UniqueFd> fd = tree.open_folder(folder);
+  // The program may have removed it, or put something else there.
+  if (!fd && (fd.error().code == Code::kNotFound || fd.error().code == Code::kInvalidArgument)) {
+    return look;
+  }
+  if (!fd) return fd.error();
+  TRY(Walk(is_known, look).folder(*fd, "", 0));
+  return look;
+}
+
+}  // namespace atelier::agent
