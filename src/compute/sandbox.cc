@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "compute/internal/bwrap_arguments.h"
 #include "compute/internal/cgroup.h"
+#include "compute/internal/landlock.h"
 #include "compute/internal/seccomp.h"
 
 namespace atelier::compute {
@@ -115,7 +116,7 @@ std::vector<char*> c_strings(std::vector<std::string>& words) {
 struct Launch {
   std::vector<char*> argv, envp;
   std::vector<int> keep_fds, join_fds;
-  int output_fd = -1, null_fd = -1, failure_fd = -1;
+  int output_fd = -1, null_fd = -1, failure_fd = -1, scope_fd = -1;
   int network_fd = -1, user_fd = -1;  // namespaces to enter
   internal::Limits limits;            // of each process
   cpu_set_t cpus{};
@@ -156,6 +157,7 @@ void limit_process(const Launch& launch) {
   if (launch.user_fd >= 0 && setns(launch.user_fd, CLONE_NEWUSER) != 0) fail();
   if (launch.network_fd >= 0 && setns(launch.network_fd, CLONE_NEWNET) != 0) fail();
   limit_process(launch);
+  if (launch.scope_fd >= 0 && !internal::enter_scope(launch.scope_fd)) fail();
   if (dup2(launch.null_fd, 0) < 0 || dup2(launch.output_fd, 1) < 0 ||
       dup2(launch.output_fd, 2) < 0) {
     fail();
@@ -237,7 +239,7 @@ Inside processes_inside(pid_t bwrap) {
 
 Result<void> check(const SandboxSpec& spec) {
   if (spec.argv.empty()) return Error{Code::kInvalidArgument, "a sandbox needs a program to run"};
-  if (access(kBwrap, X_OK) != 0) {
+  if (::access(kBwrap, X_OK) != 0) {
     return Error{Code::kFailedPrecondition,
                  fmt::format("{} is not there: install the package bubblewrap", kBwrap)};
   }
@@ -330,6 +332,8 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
     launch.network_fd = spec.network->network_fd();
     launch.user_fd = spec.network->user_fd();
   }
+  const UniqueFd scope = internal::make_scope();
+  launch.scope_fd = scope.get();
   Pipe failure = TRY(make_pipe());
   launch.failure_fd = failure.write.get();
 

@@ -6,12 +6,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "base/file.h"
 #include "compute/internal/cgroup.h"
+#include "compute/internal/landlock.h"
 
 namespace atelier::compute {
 namespace {
@@ -131,6 +133,31 @@ TEST_F(SandboxTest, ProcessesOfTheHostAreNeitherSeenNorSignalled) {
       run("ls /proc | grep -c '^[0-9]'; kill -0 " + std::to_string(getpid()) + " && echo reached");
   EXPECT_LE(std::stoi(outcome.output), 6);
   EXPECT_EQ(outcome.output.find("reached"), std::string::npos);
+}
+
+TEST_F(SandboxTest, AbstractSocketsOfTheHostAreNotReachedAndItsOwnAre) {
+  if (!internal::make_scope()) GTEST_SKIP() << "the kernel is older than 6.12";
+  const UniqueFd listener{socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const std::string name = "atelier-sandbox-test-" + std::to_string(getpid());
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  spec_.argv = {"/usr/bin/python3", "-c", R"(
+import socket, sys
+for name in sys.argv[1:]:
+    own = socket.socket(socket.AF_UNIX)
+    if name == "own":
+        own.bind("\0own-" + sys.argv[1]); own.listen(); name = "own-" + sys.argv[1]
+    try:
+        socket.socket(socket.AF_UNIX).connect("\0" + name); print("reached")
+    except PermissionError:
+        print("refused")
+)",
+                name, "own"};
+  EXPECT_EQ(finish(start()).output, "refused\nreached\n");
 }
 
 TEST_F(SandboxTest, TheProgramHasNoRightsAndCannotGetAny) {
