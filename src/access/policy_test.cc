@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "access/authority.h"
 #include "access/internal/pattern.h"
 #include "access/resources.h"
 
@@ -136,6 +137,28 @@ TEST(Policy, WhatItDoesNotKnowIsRefusedByPlace) {
           R"("Effect":"Deny","Action":"*","Resource":"*","Condition":{"StringLike":{"aws:x":"1"}})"),
       AllOf(HasSubstr("'aws:x' is not known"), HasSubstr("s3:prefix")));
   EXPECT_THAT(error(std::string(70'000, ' ')), HasSubstr("at most 65536"));
+}
+
+TEST(Authority, IsTheSumOfItsGrantsEachCutToWhatAllItsPoliciesAllow) {
+  const Policy own =
+      policy(R"({"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::*/own*"})");
+  const Policy creator = policy(
+      R"({"Effect":"Allow","Action":"s3:GetObject","Resource":"*"},
+         {"Effect":"Deny","Action":"*","Resource":"arn:aws:s3:::b/own-secret"})");
+  const Policy role = policy(R"({"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::r/*"},
+      {"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::b/own-secret"})");
+  const Authority job{{{own, creator}, {role}}};
+  const auto may = [&](std::string_view action, std::string_view resource) {
+    return job.decide({action, resource});
+  };
+  EXPECT_EQ(may("s3:GetObject", "arn:aws:s3:::b/own"), Decision::kAllowed);
+  EXPECT_EQ(may("s3:PutObject", "arn:aws:s3:::b/own"), Decision::kImplicitDeny);
+  EXPECT_EQ(may("s3:GetObject", "arn:aws:s3:::b/other"), Decision::kImplicitDeny);
+  EXPECT_EQ(may("s3:PutObject", "arn:aws:s3:::r/any"), Decision::kAllowed);
+  EXPECT_EQ(may("s3:GetObject", "arn:aws:s3:::b/own-secret"), Decision::kExplicitDeny);
+  EXPECT_EQ(Authority{}.decide({"a:b", "c"}), Decision::kImplicitDeny);
+  EXPECT_EQ(Authority{{{}}}.decide({"a:b", "c"}), Decision::kImplicitDeny);
+  EXPECT_EQ(Authority::everything().decide({"a:b", "c"}), Decision::kAllowed);
 }
 
 TEST(Policy, ARefusalNamesWhoWhatAndWhere) {

@@ -105,7 +105,7 @@ Error did_not_start(const fs::path& job_folder, std::string_view how) {
 }  // namespace
 
 Result<void> launch_agent(const fs::path& program, const fs::path& job_folder) {
-  if (access(program.c_str(), X_OK) != 0) {
+  if (::access(program.c_str(), X_OK) != 0) {
     return error_from_errno("run '" + program.string() + "'", errno);
   }
   const UniqueFd output =
@@ -147,7 +147,7 @@ bool agent_alive(const fs::path& job_folder) {
 }
 
 bool needs_cleaning(const fs::path& job_folder) {
-  if (access((job_folder / "tmp").c_str(), F_OK) != 0 || agent_alive(job_folder)) return false;
+  if (::access((job_folder / "tmp").c_str(), F_OK) != 0 || agent_alive(job_folder)) return false;
   const Result<std::vector<JournalEvent>> events = read_journal(job_folder);
   return events && !events->empty() && is_last_event(events->back().kind);
 }

@@ -13,6 +13,7 @@
 #include "agent/line_cutter.h"
 #include "agent/metric_matcher.h"
 #include "agent/ml_tree.h"
+#include "agent/program.h"
 #include "base/json.h"
 
 namespace atelier::agent {
@@ -240,6 +241,23 @@ TEST_F(TreeTest, AnArchiveBeyondTheLimitsIsRefused) {
   EXPECT_THAT(large.error().message, HasSubstr("more than 100000 bytes"));
   const UniqueFd many = archive_of("mkdir -p m && touch m/1 m/2 m/3 && tar -cf a.tar m");
   EXPECT_FALSE(unpack_archive(many.get(), tree_, "code2", {.max_members = 2}));
+}
+
+TEST(ProgramEnvironment, HasATicketForKeysAndNoKeys) {
+  AgentSpec spec;
+  spec.job_name = "job-1";
+  spec.s3.url = "http://127.0.0.1:1";
+  spec.s3.credentials = {"ASIA1", "agents-secret", "agents-token"};
+  spec.credentials_uri = "http://127.0.0.1:1/keys";
+  spec.credentials_ticket = "ticket";
+  const auto environment = platform_environment(spec);
+  EXPECT_EQ(environment.at("AWS_CONTAINER_CREDENTIALS_FULL_URI"), "http://127.0.0.1:1/keys");
+  EXPECT_EQ(environment.at("AWS_CONTAINER_AUTHORIZATION_TOKEN"), "ticket");
+  for (const auto& [name, value] : environment) {
+    EXPECT_EQ(value.find("agents-"), std::string::npos) << name;
+  }
+  spec.network_isolation = true;
+  EXPECT_FALSE(platform_environment(spec).contains("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
 }
 
 }  // namespace

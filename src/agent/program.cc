@@ -61,10 +61,10 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
   if (!spec.network_isolation) {
     environment["AWS_ENDPOINT_URL"] = spec.s3.url;
     environment["S3_ENDPOINT_URL"] = spec.s3.url;  // for toolkits older than AWS_ENDPOINT_URL
-    environment["AWS_ACCESS_KEY_ID"] = spec.s3.credentials.access_key;
-    environment["AWS_SECRET_ACCESS_KEY"] = spec.s3.credentials.secret_key;
-    if (!spec.s3.credentials.session_token.empty()) {
-      environment["AWS_SESSION_TOKEN"] = spec.s3.credentials.session_token;
+    // No keys here: a client would take those first and never renew them.
+    if (!spec.credentials_uri.empty()) {
+      environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = spec.credentials_uri;
+      environment["AWS_CONTAINER_AUTHORIZATION_TOKEN"] = spec.credentials_ticket;
     }
     if (!spec.s3.ca_file.empty()) environment["AWS_CA_BUNDLE"] = kCaInside;
   }

@@ -222,6 +222,8 @@ std::string to_json(const AgentSpec& spec) {
                    {"job_arn", spec.job_arn},
                    {"region", spec.region},
                    {"s3", s3_to_json(spec.s3)},
+                   {"credentials_uri", spec.credentials_uri},
+                   {"credentials_ticket", spec.credentials_ticket},
                    {"runtime", runtime_to_json(spec.runtime)},
                    {"container_entrypoint", list_to_json(spec.container_entrypoint)},
                    {"container_arguments", list_to_json(spec.container_arguments)},
@@ -265,6 +267,8 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.text("job_name", spec.job_name, true);
   reader.text("job_arn", spec.job_arn);
   reader.text("region", spec.region);
+  reader.text("credentials_uri", spec.credentials_uri);
+  reader.text("credentials_ticket", spec.credentials_ticket);
   reader.object("s3", [&](Reader& item) { read_s3(item, spec.s3); });
   reader.object("runtime", [&](Reader& item) { read_runtime(item, spec.runtime); });
   reader.list("container_entrypoint", spec.container_entrypoint);

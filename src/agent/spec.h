@@ -59,7 +59,11 @@ struct AgentSpec {
   std::string job_name;
   std::string job_arn;
   std::string region;
-  objects::S3Endpoint s3;
+  objects::S3Endpoint s3;  // with the job's own keys, for as long as its run may last
+  // Where programs fetch keys of their own again and again, and what they show there
+  // (AWS_CONTAINER_CREDENTIALS_FULL_URI, AWS_CONTAINER_AUTHORIZATION_TOKEN); empty: they get none.
+  std::string credentials_uri;
+  std::string credentials_ticket;
   compute::Runtime runtime;
   std::vector<std::string> container_entrypoint;  // replace the runtime's program when not empty
   std::vector<std::string> container_arguments;

@@ -12,6 +12,8 @@ AgentSpec full_spec() {
   spec.region = "us-west-2";
   spec.s3.url = "http://127.0.0.1:1";
   spec.s3.credentials = {"AK", "SK", "TOKEN"};
+  spec.credentials_uri = "http://127.0.0.1:1/keys";
+  spec.credentials_ticket = "ticket";
   spec.runtime.kind = compute::RuntimeKind::kBuiltIn;
   spec.runtime.name = "image-classification";
   spec.runtime.program = {"/bin/true", "train"};
@@ -38,6 +40,8 @@ TEST(AgentSpec, ComesBackFromJsonAsItWas) {
   const AgentSpec parsed = parse_agent_spec(to_json(spec)).value();
   EXPECT_EQ(to_json(parsed), to_json(spec));
   EXPECT_EQ(parsed.s3.credentials.session_token, "TOKEN");
+  EXPECT_EQ(parsed.credentials_uri, "http://127.0.0.1:1/keys");
+  EXPECT_EQ(parsed.credentials_ticket, "ticket");
   EXPECT_EQ(parsed.channels[0].content_type, "image/jpeg");
   EXPECT_EQ(parsed.max_runtime, std::chrono::seconds{77});
   EXPECT_EQ(parsed.runtime.folders[0], "/opt/torch");

@@ -186,7 +186,7 @@ bool StopRequest::interrupted() const {
   return attempt && *attempt == attempt_;
 }
 
-bool StopRequest::made() const { return access(file_.c_str(), F_OK) == 0; }
+bool StopRequest::made() const { return ::access(file_.c_str(), F_OK) == 0; }
 
 void StopRequest::clear() const {
   char events[4096];

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "api/access.h"
+#include "api/credentials.h"
 #include "api/operations.h"
 #include "api/query.h"
 #include "api/route.h"
@@ -27,6 +29,69 @@ std::string new_request_id() {
                      id.substr(16, 4), id.substr(20));
 }
 
+// What only looks, by the name of its action.
+bool is_read(std::string_view action) {
+  const std::string_view name = action.substr(action.find(':') + 1);
+  for (const char* start :
+       {"Get", "List", "Describe", "Filter", "Search", "Simulate", "BatchGet"}) {
+    if (name.starts_with(start)) return true;
+  }
+  return false;
+}
+
+void record(const Parts& parts, const AuditRecord& call) {
+  if (parts.audit == nullptr) return;
+  if (call.status < 400 && !parts.audit_reads && is_read(call.action)) return;
+  parts.audit->write(call);
+}
+
+// An exchange of S3, recorded when it is answered.
+class RecordedExchange : public http::Exchange {
+ public:
+  RecordedExchange(const Parts& parts, const http::RequestHead& head, http::Principal principal,
+                   std::unique_ptr<http::Exchange> inner)
+      : parts_(parts),
+        asked_{head.method, head.target, {}, {}, head.peer, head.tls},
+        principal_(std::move(principal)),
+        inner_(std::move(inner)) {}
+
+  [[nodiscard]] bool wants_body() const override { return inner_->wants_body(); }
+  bool on_body(std::span<const std::byte> piece) override { return inner_->on_body(piece); }
+  http::Response finish() override {
+    http::Response response = inner_->finish();
+    const bool reads = asked_.method == "GET" || asked_.method == "HEAD";
+    if (reads && response.status < 400 && !parts_.audit_reads) return response;
+    const objects::S3Service::Named named = parts_.s3.name(asked_);
+    record(parts_, {.time = parts_.clock.now(),
+                    .principal = principal_.arn,
+                    .access_key = principal_.access_key,
+                    .action = named.action,
+                    .resource = named.resource,
+                    .status = response.status,
+                    .error = code_of(response),
+                    .source = asked_.peer,
+                    .request_id = response.headers.find("x-amz-request-id").value_or(""),
+                    .tls = asked_.tls});
+    return response;
+  }
+
+ private:
+  // Of an error document; a HEAD has none.
+  static std::string_view code_of(const http::Response& response) {
+    const auto* text = std::get_if<std::string>(&response.body);
+    if (response.status < 400 || text == nullptr) return {};
+    const std::size_t start = text->find("<Code>");
+    const std::size_t end = text->find("</Code>");
+    if (start == std::string::npos || end == std::string::npos) return {};
+    return std::string_view{*text}.substr(start + 6, end - start - 6);
+  }
+
+  const Parts& parts_;
+  const http::RequestHead asked_;  // without headers and body
+  const http::Principal principal_;
+  std::unique_ptr<http::Exchange> inner_;
+};
+
 // One call of a service: JSON 1.1 or Query. The body is read first, because its digest is part of
 // what was signed.
 class ServiceExchange : public http::Exchange {
@@ -48,7 +113,20 @@ class ServiceExchange : public http::Exchange {
   http::Response finish() override {
     request_id_ = new_request_id();
     const Outcome outcome = answer();
-    return route_.to == Route::To::kQuery ? query_response(outcome) : json_response(outcome);
+    http::Response response =
+        route_.to == Route::To::kQuery ? query_response(outcome) : json_response(outcome);
+    const auto* error = std::get_if<ApiError>(&outcome);
+    record(parts_, {.time = parts_.clock.now(),
+                    .principal = caller_arn_,
+                    .access_key = access_key_,
+                    .action = action_,
+                    .resource = resource_,
+                    .status = response.status,
+                    .error = error == nullptr ? std::string_view{} : error->code,
+                    .source = head_.peer,
+                    .request_id = request_id_,
+                    .tls = head_.tls});
+    return response;
   }
 
  private:
@@ -61,6 +139,8 @@ class ServiceExchange : public http::Exchange {
     const Result<http::Verified> verified =
         http::verify(head_, parts_.keys, parts_.clock.now(), digest);
     if (!verified) return refusal(verified.error());
+    caller_arn_ = verified->principal.arn;
+    access_key_ = verified->principal.access_key;
     if (auto error = check_payload(*verified, digest)) return *error;
     if (route_.service == nullptr) return unknown_service();
     if (verified->service != route_.service->signing_name) {
@@ -175,9 +255,15 @@ class ServiceExchange : public http::Exchange {
     }
     const Handler handler = find_handler(route_.service->signing_name, called.name);
     ATELIER_CHECK(handler != nullptr, "operations.txt serves what operations.cc does not have");
+    const Call call{parts_,   caller.principal,
+                    called,   known,
+                    &memory_, head_.headers.find("amz-sdk-invocation-id").value_or(""),
+                    head_.tls};
+    action_ = action_of(route_.service->signing_name, called.name);
+    resource_ = resource_of(route_.service->signing_name, call);
+    if (auto refused = refuse_access(route_.service->signing_name, call)) return *refused;
     called_ = &called;
-    return handler({parts_, caller.principal, called, known, &memory_,
-                    head_.headers.find("amz-sdk-invocation-id").value_or("")});
+    return handler(call);
   }
 
   // 5xx are ours to find again: the caller sees the id, the log has the cause.
@@ -227,6 +313,7 @@ class ServiceExchange : public http::Exchange {
   std::string body_;
   bool too_large_ = false;
   std::string request_id_;
+  std::string caller_arn_, access_key_, action_, resource_;  // for the record, as far as known
   const Operation* called_ = nullptr;  // set when its handler gave the outcome
 };
 
@@ -235,6 +322,7 @@ class FrontDoor : public http::Handler {
   explicit FrontDoor(const Parts& parts) : parts_(parts) {}
 
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {
+    if (is_credentials_request(head)) return http::answer(give_credentials(parts_, head));
     Route route = route_of(head);
     if (route.to == Route::To::kHealth) {
       return http::answer({200, {{"Content-Type", "text/plain"}}, "ok\n", {}});
@@ -252,8 +340,17 @@ class FrontDoor : public http::Handler {
                        "AuthorizationHeaderMalformed: the credential is scoped to '" +
                            verified->service + "', not to 's3'"};
     }
-    if (!verified) return http::answer(parts_.s3.refuse(head, verified.error()));
-    return parts_.s3.begin(head, *verified);
+    if (!verified) {
+      return recorded(head, {}, http::answer(parts_.s3.refuse(head, verified.error())));
+    }
+    return recorded(head, verified->principal, parts_.s3.begin(head, *verified));
+  }
+
+  std::unique_ptr<http::Exchange> recorded(const http::RequestHead& head, http::Principal principal,
+                                           std::unique_ptr<http::Exchange> exchange) {
+    if (parts_.audit == nullptr) return exchange;
+    return std::make_unique<RecordedExchange>(parts_, head, std::move(principal),
+                                              std::move(exchange));
   }
 
   const Parts parts_;

@@ -6,8 +6,10 @@
 #include <memory>
 #include <string>
 
+#include "api/audit.h"
 #include "base/time.h"
 #include "http/message.h"
+#include "http/session_keys.h"
 #include "http/sigv4.h"
 #include "jobs/service.h"
 #include "objects/s3_service.h"
@@ -19,6 +21,9 @@ struct Parts {
   objects::S3Service& s3;
   jobs::Service& jobs;
   const Clock& clock;
+  const http::SessionKeyStore* sessions = nullptr;  // gives jobs their keys; null: nobody
+  AuditLog* audit = nullptr;                        // null: calls are not recorded
+  bool audit_reads = false;                         // reads that were allowed, too
   std::string region = "us-west-2";
   std::string account = "000000000000";
 };

@@ -19,6 +19,7 @@ struct Call {
   const json::value& input;        // an object
   json::storage_ptr storage;       // of the request: lives until the reply is sent
   std::string_view invocation_id;  // amz-sdk-invocation-id: the same for a client's retries
+  bool secure = false;             // it came over TLS
 };
 
 using Handler = Outcome (*)(const Call& call);

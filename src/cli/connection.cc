@@ -36,7 +36,10 @@ Result<Connection> from_data_folder(const std::filesystem::path& folder) {
   http::MemoryKeyStore keys;
   const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
   std::string region = environment("AWS_DEFAULT_REGION");
-  return Connection{*url, region.empty() ? kDefaultRegion : region, file.first().credentials,
+  return Connection{*url,
+                    region.empty() ? kDefaultRegion : region,
+                    TRY(http::find_admin(file.entries())).credentials,
+                    {},
                     folder};
 }
 
@@ -85,16 +88,16 @@ Result<Connection> find_connection(const std::filesystem::path& data_folder) {
   const std::string key = environment("AWS_ACCESS_KEY_ID");
   if (!url.empty() && !key.empty()) {
     const std::string region = environment("AWS_DEFAULT_REGION");
-    return Connection{
-        url,
-        region.empty() ? kDefaultRegion : region,
-        {key, environment("AWS_SECRET_ACCESS_KEY"), environment("AWS_SESSION_TOKEN")}};
+    return Connection{url,
+                      region.empty() ? kDefaultRegion : region,
+                      {key, environment("AWS_SECRET_ACCESS_KEY"), environment("AWS_SESSION_TOKEN")},
+                      environment("AWS_CA_BUNDLE")};
   }
   return from_data_folder(default_data_folder());
 }
 
 objects::S3Endpoint s3_endpoint(const Connection& connection) {
-  return {connection.url, connection.region, connection.credentials, {}, {}};
+  return {connection.url, connection.region, connection.credentials, connection.ca_file, {}};
 }
 
 void ApiClient::wait_for_server(std::chrono::seconds patience, std::function<bool()> interrupted) {

@@ -27,6 +27,7 @@ struct Connection {
   std::string url;  // "http://127.0.0.1:8089"
   std::string region;
   http::Credentials credentials;
+  std::string ca_file = {};                // to verify an https server with; empty: the system's
   std::filesystem::path data_folder = {};  // empty when the environment named the server
 };
 
@@ -39,7 +40,9 @@ objects::S3Endpoint s3_endpoint(const Connection& connection);
 // Calls operations of the AWS JSON protocol.
 class ApiClient {
  public:
-  explicit ApiClient(Connection connection) : connection_(std::move(connection)) {}
+  explicit ApiClient(Connection connection)
+      : connection_(std::move(connection)),
+        client_(http::Client::Options{.ca_file = connection_.ca_file}) {}
   // `operation`: "SageMaker.DescribeTrainingJob", "Logs_20140328.GetLogEvents". A refusal by the
   // server becomes an Error whose message is the server's own.
   Result<boost::json::value> call(std::string_view operation, const boost::json::value& request);

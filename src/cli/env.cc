@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "cli/connection.h"
+#include "cli/listeners.h"
 #include "cli/verbs.h"
 
 namespace atelier::cli {
@@ -13,6 +14,17 @@ namespace {
 namespace fs = std::filesystem;
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
+
+// As clients elsewhere reach the server, where it has TLS.
+Result<Connection> from_outside(Connection connection) {
+  if (connection.data_folder.empty()) return connection;
+  const auto outside = TRY(read_public_endpoint(connection.data_folder));
+  if (outside) {
+    connection.url = outside->url;
+    connection.ca_file = outside->ca_file;
+  }
+  return connection;
+}
 
 Variables client_environment(const Connection& connection, const std::string& sdk_config) {
   Variables variables = {
@@ -25,6 +37,7 @@ Variables client_environment(const Connection& connection, const std::string& sd
       // first.
       {"AWS_EC2_METADATA_DISABLED", "true"},
   };
+  if (!connection.ca_file.empty()) variables.emplace_back("AWS_CA_BUNDLE", connection.ca_file);
   if (!sdk_config.empty()) variables.emplace_back("SAGEMAKER_USER_CONFIG_OVERRIDE", sdk_config);
   return variables;
 }
@@ -103,7 +116,7 @@ Result<void> all_are_new(const std::vector<std::string>& paths) {
 }
 
 Result<void> init(const InitOptions& options) {
-  const Connection connection = TRY(find_connection(options.data_folder));
+  const Connection connection = TRY(from_outside(TRY(find_connection(options.data_folder))));
   if (options.sdk_config.empty() && options.metadata.empty() && options.env_file.empty()) {
     std::cout << "Nothing is written until you say where. What unmodified SDK code needs:\n\n"
               << "1. the variables that 'atelier env' prints      --env-file FILE\n"
@@ -138,7 +151,8 @@ void add_env(CLI::App& program, Outcome& outcome) {
   verb->add_flag("--json", *as_json, "As a JSON object");
   verb->footer("Example: eval \"$(atelier env --data-dir ./data)\" && aws s3 ls");
   verb->callback([folder, as_json, &outcome] {
-    const Result<Connection> connection = find_connection(*folder);
+    Result<Connection> connection = find_connection(*folder);
+    if (connection) connection = from_outside(*std::move(connection));
     if (!connection) {
       outcome.exit_code = report_error(connection.error());
       return;

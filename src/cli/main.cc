@@ -42,6 +42,8 @@ int main(int argc, char** argv) {
   add_serve(program, outcome);
   add_env(program, outcome);
   add_init(program, outcome);
+  add_key(program, outcome);
+  add_audit(program, outcome);
   add_dataset(program, outcome);
   add_train(program, outcome);
   add_jobs(program, outcome);

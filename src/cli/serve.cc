@@ -7,17 +7,20 @@
 #include <iostream>
 #include <memory>
 
+#include "api/credentials.h"
 #include "api/front_door.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "cli/connection.h"
+#include "cli/listeners.h"
 #include "cli/verbs.h"
 #include "compute/instance_types.h"
 #include "compute/packages.h"
 #include "compute/program_libraries.h"
-#include "http/key_file.h"
-#include "http/server.h"
+#include "http/live_keys.h"
+#include "http/session_keys.h"
+#include "jobs/job_access.h"
 #include "jobs/service.h"
 #include "objects/s3_service.h"
 
@@ -27,17 +30,13 @@ namespace fs = std::filesystem;
 
 struct ServeOptions {
   std::string data_folder;
-  std::string listen = "127.0.0.1:8089";
+  ListenOptions listen;
   std::string region = kDefaultRegion;
   std::string python = "/usr/bin/python3";
   std::string packages;  // empty: as before
+  bool audit_reads = false;
   bool verbose = false;
 };
-
-bool is_loopback(const std::string& listen) {
-  return listen.starts_with("127.") || listen.starts_with("[::1]") ||
-         listen.starts_with("localhost:");
-}
 
 // Holds the folder for this server alone, and says who holds it if another does.
 Result<UniqueFd> take_folder(const fs::path& folder) {
@@ -124,16 +123,33 @@ compute::RuntimeTable runtimes(const ServeOptions& options, const fs::path& self
   return table;
 }
 
-Result<void> serve(const ServeOptions& options) {
-  if (!is_loopback(options.listen)) {
-    return Error{
-        Code::kInvalidArgument,
-        fmt::format(
-            "--listen {}: only loopback addresses are served without TLS, and this version has "
-            "none; use 127.0.0.1:PORT (a tunnel such as ssh -L reaches it from elsewhere)",
-            options.listen)};
+// The job's own keys: the agent's, for as long as its run may last, and the ticket by which
+// programs fetch theirs. Both end with the job.
+void give_keys(const jobs::TrainingJob& job, const http::SessionKeys& sessions,
+               const std::string& url, Time now, agent::AgentSpec& spec) {
+  // What there is to deliver may wait for a server that is away.
+  constexpr std::chrono::hours kDelivery{7 * 24};
+  const http::SessionClaims claims{job.name, to_epoch_milliseconds(job.created),
+                                   now + spec.max_runtime + spec.stop_grace + kDelivery};
+  spec.s3.credentials = sessions.issue(claims);
+  spec.credentials_uri = url + api::kCredentialsPath;
+  spec.credentials_ticket = sessions.issue_ticket(claims);
+}
+
+std::vector<access::Authority::Grant> grants_of(const http::LiveKeys& keys,
+                                                const std::string& arn) {
+  std::vector<access::Authority::Grant> grants;
+  for (const http::KeyStore::Entry& entry : keys.with_arn(arn)) {
+    if (entry.expires && *entry.expires <= system_clock().now()) continue;
+    const auto& more = entry.principal.authority.grants();
+    grants.insert(grants.end(), more.begin(), more.end());
   }
-  if (access(options.python.c_str(), X_OK) != 0) {
+  return grants;
+}
+
+Result<void> serve(const ServeOptions& options) {
+  TRY(check(options.listen));
+  if (::access(options.python.c_str(), X_OK) != 0) {
     return error_from_errno(fmt::format("--python '{}'", options.python), errno);
   }
   // Signals are taken by sigwait below; every thread started from here on leaves them alone.
@@ -141,13 +157,13 @@ Result<void> serve(const ServeOptions& options) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  if (!options.listen.tls_certificate.empty()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   std::error_code failure;
   const fs::path folder = fs::absolute(options.data_folder, failure).lexically_normal();
   const UniqueFd lock = TRY(take_folder(folder));
-  http::MemoryKeyStore keys;
-  const http::KeyFile key_file = TRY(http::KeyFile::open_or_create(folder / "keys.json", keys));
+  const std::unique_ptr<http::LiveKeys> keys = TRY(http::LiveKeys::open(folder / "keys.json"));
   const Clock& clock = system_clock();
   const std::unique_ptr<objects::S3Service> s3 =
       TRY(objects::S3Service::open(folder / "objects", clock, options.region));
@@ -162,33 +178,41 @@ Result<void> serve(const ServeOptions& options) {
   job_options.instances = TRY(instance_table(folder));
   job_options.runtimes = runtimes(options, self);
   job_options.packages = TRY(package_source(options, folder));
-  job_options.s3 = [url, folder, credentials = key_file.first().credentials,
-                    region = options.region] {
-    return objects::S3Endpoint{*url, region, credentials, {}, (folder / "endpoint").string()};
+  job_options.s3 = [url, folder, region = options.region] {
+    return objects::S3Endpoint{*url, region, {}, {}, (folder / "endpoint").string()};
   };
+  const http::SessionKeys sessions =
+      TRY(http::SessionKeys::open_or_create(folder / "sessions.secret"));
+  job_options.give_keys = [url, &sessions, &clock](const jobs::TrainingJob& job,
+                                                   agent::AgentSpec& spec) {
+    give_keys(job, sessions, *url, clock.now(), spec);
+  };
+  const std::unique_ptr<jobs::Roles> roles = TRY(jobs::Roles::open(folder / "roles.json"));
   const std::unique_ptr<jobs::Service> jobs =
       TRY(jobs::Service::open(std::move(job_options), clock));
 
+  const jobs::JobAccess job_access{
+      *jobs, *roles, [&](const std::string& arn) { return grants_of(*keys, arn); }, kAccount};
+  const http::SessionKeyStore session_keys{*keys, sessions, [&](const http::SessionClaims& claims) {
+                                             return job_access.principal_of(claims);
+                                           }};
+  const std::unique_ptr<api::AuditLog> audit = TRY(api::AuditLog::open(folder / "audit"));
   const std::unique_ptr<http::Handler> front_door =
-      api::make_front_door({keys, *s3, *jobs, clock, options.region, kAccount});
-  http::ServerOptions server_options;
-  server_options.listen = options.listen;
-  // Puts that wait for the same fsync share it: as many as there are workers
-  // (objects/local_store.h).
-  server_options.worker_threads = 32;
-  http::Server server = TRY(http::Server::start(server_options, *front_door));
-  const std::string address = server.address();
-  *url = fmt::format("http://{}:{}",
-                     address.find(':') == std::string::npos ? address : "[" + address + "]",
-                     server.port());
-  TRY(replace_file(folder / "endpoint", *url + "\n"));
+      api::make_front_door({session_keys, *s3, *jobs, clock, &session_keys, audit.get(),
+                            options.audit_reads, options.region, kAccount});
+  Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
+  *url = listeners.local_url();
   jobs->run();
-  std::cout << "ready " << *url << std::endl;
+  std::cout << "ready " << listeners.url() << std::endl;
 
   int received = 0;
-  sigwait(&signals, &received);
+  while (sigwait(&signals, &received) == 0 && received == SIGHUP) {
+    const Result<void> reloaded = listeners.reload_certificate();
+    log::info(reloaded ? "the certificate was read again"
+                       : "the certificate stays as it was: " + reloaded.error().message);
+  }
   log::info(fmt::format("{}: stopping; jobs that run go on by themselves", strsignal(received)));
-  server.stop();
+  listeners.stop();
   return {};
 }
 
@@ -200,14 +224,25 @@ void add_serve(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand("serve", "Starts the server: API, object store and jobs");
   verb->add_option("--data-dir", options->data_folder, "Where keys, objects and jobs are kept")
       ->capture_default_str();
-  verb->add_option("--listen", options->listen, "ADDR:PORT; port 0 picks a free one")
+  verb->add_option("--listen", options->listen.listen, "ADDR:PORT; port 0 picks a free one")
       ->capture_default_str();
+  verb->add_option("--tls-certificate", options->listen.tls_certificate,
+                   "Certificate (chain) as PEM: the address is served by TLS, and may be any");
+  verb->add_option("--tls-key", options->listen.tls_key, "Its key as PEM; SIGHUP reads both again");
+  verb->add_option(
+      "--tls-ca", options->listen.tls_ca,
+      "What clients are to trust, for atelier env; a certificate that is its own needs "
+      "none");
+  verb->add_option("--url", options->listen.public_url,
+                   "https://HOST:PORT as clients reach it, for atelier env");
   verb->add_option("--region", options->region, "Region that clients name")->capture_default_str();
   verb->add_option("--python", options->python, "Python that runs users' scripts")
       ->capture_default_str();
   verb->add_option("--packages", options->packages,
                    "Where pip of the jobs finds packages: none (at first), host (as pip of this "
                    "host), the address of an index, or a folder of wheels; kept for later starts");
+  verb->add_flag("--audit-reads", options->audit_reads,
+                 "Record calls that only look, too (DIR/audit; see atelier audit)");
   verb->add_flag("--verbose", options->verbose, "Log more");
   verb->footer(
       "Example: atelier serve --data-dir ./data --listen 127.0.0.1:8089\n"

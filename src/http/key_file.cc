@@ -1,9 +1,6 @@
 #include "http/key_file.h"
 
-#include <fcntl.h>
 #include <fmt/core.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -12,6 +9,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "http/internal/private_file.h"
 
 namespace atelier::http {
 namespace {
@@ -32,32 +30,6 @@ Error wrong(const std::filesystem::path& path, std::string_view what) {
   return Error{Code::kInvalidArgument, fmt::format("key file '{}': {}", path.string(), what)};
 }
 
-// The bytes of a file that only its owner can read; what is checked is what is read.
-Result<std::string> read_private(const std::filesystem::path& path) {
-  const UniqueFd fd = TRY(open_file(path, O_RDONLY | O_NOFOLLOW));
-  struct stat info {};
-  if (fstat(fd.get(), &info) != 0) {
-    return error_from_errno(fmt::format("stat '{}'", path.string()), errno);
-  }
-  if (!S_ISREG(info.st_mode)) return wrong(path, "not a regular file");
-  if ((info.st_mode & 077) != 0) {
-    return Error{Code::kPermissionDenied,
-                 fmt::format("key file '{}' can be used by others (mode {:04o}); run: chmod 600 {}",
-                             path.string(), info.st_mode & 07777, path.string())};
-  }
-  if (info.st_uid != geteuid()) {
-    return Error{Code::kPermissionDenied, fmt::format("key file '{}' belongs to user {}, not to {}",
-                                                      path.string(), info.st_uid, geteuid())};
-  }
-  if (static_cast<std::size_t>(info.st_size) > kMaxFile) {
-    return wrong(path, fmt::format("larger than {} bytes", kMaxFile));
-  }
-  std::string bytes(static_cast<std::size_t>(info.st_size), '\0');
-  const ssize_t got = pread(fd.get(), bytes.data(), bytes.size(), 0);
-  if (got != info.st_size) return error_from_errno(fmt::format("read '{}'", path.string()), EIO);
-  return bytes;
-}
-
 Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const json::value& value,
                                     std::size_t index) {
   KeyStore::Entry entry;
@@ -72,6 +44,14 @@ Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const jso
   entry.principal.arn =
       find_string(value, "arn").value_or("arn:aws:iam::" + entry.principal.account + ":user/admin");
   entry.principal.user_id = find_string(value, "user_id").value_or(entry.principal.access_key);
+  entry.principal.authority = access::Authority::everything();
+  if (const json::value* policy = find_member(value, "policy")) {
+    Result<access::Policy> parsed = access::Policy::parse(json::serialize(*policy));
+    if (!parsed) {
+      return wrong(path, fmt::format("keys[{}].policy: {}", index, parsed.error().message));
+    }
+    entry.principal.authority = access::Authority{{{*std::move(parsed)}}};
+  }
   if (const auto expires = find_string(value, "expires")) {
     const Result<Time> time = parse_iso8601(*expires);
     if (!time) return wrong(path, fmt::format("keys[{}].expires: {}", index, time.error().message));
@@ -81,7 +61,7 @@ Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const jso
 }
 
 Result<std::vector<KeyStore::Entry>> read_entries(const std::filesystem::path& path) {
-  const std::string bytes = TRY(read_private(path));
+  const std::string bytes = TRY(internal::read_private(path, kMaxFile));
   const Result<json::value> parsed = parse_json(bytes);
   if (!parsed) return wrong(path, parsed.error().message);
   const json::array* keys = find_array(*parsed, "keys");
@@ -100,14 +80,27 @@ Result<std::vector<KeyStore::Entry>> read_entries(const std::filesystem::path& p
   return entries;
 }
 
-std::string to_json(const KeyStore::Entry& entry) {
-  const json::value value = {{"keys",
-                              {{{"access_key", entry.credentials.access_key},
-                                {"secret_key", entry.credentials.secret_key},
-                                {"account", entry.principal.account},
-                                {"arn", entry.principal.arn},
-                                {"user_id", entry.principal.user_id}}}}};
-  return pretty_json(value) + "\n";
+// What an entry's policy is written as; the policies of a file's entries are one grant of one.
+std::string_view policy_text(const KeyStore::Entry& entry) {
+  return entry.principal.authority.grants().front().front().text();
+}
+
+std::string to_json(const std::vector<KeyStore::Entry>& entries) {
+  json::array keys;
+  for (const KeyStore::Entry& entry : entries) {
+    json::object key = {{"access_key", entry.credentials.access_key},
+                        {"secret_key", entry.credentials.secret_key},
+                        {"account", entry.principal.account},
+                        {"arn", entry.principal.arn},
+                        {"user_id", entry.principal.user_id}};
+    if (!entry.credentials.session_token.empty()) {
+      key["session_token"] = entry.credentials.session_token;
+    }
+    if (entry.expires) key["expires"] = format_iso8601(*entry.expires, true);
+    if (!is_unrestricted(entry)) key["policy"] = parse_json(policy_text(entry)).value();
+    keys.emplace_back(std::move(key));
+  }
+  return pretty_json(json::object{{"keys", std::move(keys)}}) + "\n";
 }
 
 }  // namespace
@@ -120,7 +113,34 @@ KeyStore::Entry make_key(std::string_view user, std::string_view account) {
   entry.principal.account = account;
   entry.principal.arn = fmt::format("arn:aws:iam::{}:user/{}", account, user);
   entry.principal.user_id = "AIDA" + entry.credentials.access_key.substr(4);
+  entry.principal.authority = access::Authority::everything();
   return entry;
+}
+
+bool is_unrestricted(const KeyStore::Entry& entry) {
+  return policy_text(entry) == access::Policy::everything().text();
+}
+
+Result<KeyStore::Entry> find_admin(const std::vector<KeyStore::Entry>& entries) {
+  for (const KeyStore::Entry& entry : entries) {
+    if (is_unrestricted(entry) && !entry.expires) return entry;
+  }
+  return Error{Code::kFailedPrecondition,
+               "no key without a policy and an expiry is left: one has to remain"};
+}
+
+Result<void> change_keys(const std::filesystem::path& path,
+                         const std::function<Result<void>(std::vector<KeyStore::Entry>&)>& edit) {
+  std::filesystem::path lock_path = path;
+  lock_path += ".lock";
+  const UniqueFd lock = TRY(lock_file(lock_path));
+  std::vector<KeyStore::Entry> entries = TRY(read_entries(path));
+  TRY(edit(entries));
+  TRY(find_admin(entries));
+  if (entries.size() > kMaxKeys) return wrong(path, fmt::format("more than {} keys", kMaxKeys));
+  const std::string text = to_json(entries);
+  if (text.size() > kMaxFile) return wrong(path, fmt::format("larger than {} bytes", kMaxFile));
+  return write_file_durably(path, text, 0600);
 }
 
 Result<KeyFile> KeyFile::open(std::filesystem::path path, MemoryKeyStore& store) {
@@ -133,7 +153,7 @@ Result<KeyFile> KeyFile::open_or_create(std::filesystem::path path, MemoryKeySto
   // The usual start finds them, and need not wait for a disk.
   Result<KeyFile> there = open(path, store);
   if (there || there.error().code != Code::kNotFound) return there;
-  const Result<void> made = create_file_durably(path, to_json(make_key("admin")), 0600);
+  const Result<void> made = create_file_durably(path, to_json({make_key("admin")}), 0600);
   if (!made && made.error().code != Code::kAlreadyExists) return made.error();
   return open(std::move(path), store);
 }

@@ -2,14 +2,16 @@
 //
 //   MemoryKeyStore keys;
 //   KeyFile file = TRY(KeyFile::open_or_create(data_dir / "keys.json", keys));
-//   file.first().credentials  // of "admin", for `atelier env`
+//   TRY(find_admin(file.entries())).credentials  // for `atelier env`
 //
 // The file is JSON: {"keys": [{"access_key", "secret_key", "session_token", "account", "arn",
-// "user_id", "expires"}]}, of which the first two are required. An operator may change it by hand;
-// reload() takes the change over, or leaves everything as it was and says what is wrong.
+// "user_id", "expires", "policy"}]}, of which the first two are required; a key without a policy
+// may do everything. An operator may change it by hand; reload() takes the change over, or leaves
+// everything as it was and says what is wrong. A server reads it by live_keys.h.
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +23,17 @@ namespace atelier::http {
 
 // A new long-lived key with random parts, for `user` of `account`.
 KeyStore::Entry make_key(std::string_view user, std::string_view account = "000000000000");
+
+// Whether a key of the file may do everything.
+bool is_unrestricted(const KeyStore::Entry& entry);
+// The first key that may do everything and does not expire; kFailedPrecondition if there is none.
+Result<KeyStore::Entry> find_admin(const std::vector<KeyStore::Entry>& entries);
+
+// Reads the file, lets `edit` change the keys, and replaces the file durably; one caller at a time
+// among all processes (kFailedPrecondition for another). A change that leaves no key that may do
+// everything is refused.
+Result<void> change_keys(const std::filesystem::path& path,
+                         const std::function<Result<void>(std::vector<KeyStore::Entry>&)>& edit);
 
 class KeyFile {
  public:
@@ -34,7 +47,7 @@ class KeyFile {
   // stay.
   Result<void> reload();
 
-  [[nodiscard]] const KeyStore::Entry& first() const { return entries_.front(); }
+  [[nodiscard]] const std::vector<KeyStore::Entry>& entries() const { return entries_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:

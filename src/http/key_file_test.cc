@@ -19,16 +19,17 @@ TEST_F(KeyFileTest, IsMadeAtFirstStartForItsOwnerAloneAndReadAtTheNext) {
   struct stat info {};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 07777, 0600u);
-  EXPECT_EQ(made.first().credentials.access_key.size(), 20u);
-  EXPECT_TRUE(made.first().credentials.access_key.starts_with("AKIA"));
-  EXPECT_EQ(made.first().credentials.secret_key.size(), 40u);
-  EXPECT_EQ(made.first().principal.arn, "arn:aws:iam::000000000000:user/admin");
+  EXPECT_EQ(made.entries().front().credentials.access_key.size(), 20u);
+  EXPECT_TRUE(made.entries().front().credentials.access_key.starts_with("AKIA"));
+  EXPECT_EQ(made.entries().front().credentials.secret_key.size(), 40u);
+  EXPECT_EQ(made.entries().front().principal.arn, "arn:aws:iam::000000000000:user/admin");
 
   MemoryKeyStore other;
   const KeyFile again = *KeyFile::open_or_create(path, other);
-  EXPECT_EQ(again.first().credentials.secret_key, made.first().credentials.secret_key);
-  EXPECT_EQ(other.find(made.first().credentials.access_key)->principal.arn,
-            made.first().principal.arn);
+  EXPECT_EQ(again.entries().front().credentials.secret_key,
+            made.entries().front().credentials.secret_key);
+  EXPECT_EQ(other.find(made.entries().front().credentials.access_key)->principal.arn,
+            made.entries().front().principal.arn);
 }
 
 TEST_F(KeyFileTest, AFileThatOthersCanUseIsRefusedByName) {
@@ -46,7 +47,7 @@ TEST_F(KeyFileTest, AFileThatOthersCanUseIsRefusedByName) {
 
 TEST_F(KeyFileTest, ReloadTakesOverAChangeAndKeepsWhatOthersPutThere) {
   KeyFile file = *KeyFile::open_or_create(path, store);
-  const std::string first = file.first().credentials.access_key;
+  const std::string first = file.entries().front().credentials.access_key;
   store.put(make_key("job"));
   ASSERT_TRUE(
       write_file_durably(path,
@@ -64,7 +65,7 @@ TEST_F(KeyFileTest, ReloadTakesOverAChangeAndKeepsWhatOthersPutThere) {
 
 TEST_F(KeyFileTest, ABrokenFileIsRefusedByNameAndChangesNothing) {
   KeyFile file = *KeyFile::open_or_create(path, store);
-  const std::string first = file.first().credentials.access_key;
+  const std::string first = file.entries().front().credentials.access_key;
   for (const char* text : {"", "{", "{}", R"({"keys":[]})", R"({"keys":[{"access_key":"A"}]})",
                            R"({"keys":[{"access_key":"","secret_key":"s"}]})",
                            R"({"keys":[{"access_key":"A","secret_key":"s","expires":"soon"}]})",

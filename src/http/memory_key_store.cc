@@ -5,7 +5,8 @@
 
 namespace atelier::http {
 
-std::optional<KeyStore::Entry> MemoryKeyStore::find(std::string_view access_key) const {
+std::optional<KeyStore::Entry> MemoryKeyStore::find(std::string_view access_key,
+                                                    std::string_view /*session_token*/) const {
   const std::shared_lock lock{mutex_};
   const auto found = entries_.find(access_key);
   if (found == entries_.end()) return std::nullopt;

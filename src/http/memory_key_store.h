@@ -14,7 +14,8 @@ namespace atelier::http {
 
 class MemoryKeyStore final : public KeyStore {
  public:
-  [[nodiscard]] std::optional<Entry> find(std::string_view access_key) const override;
+  [[nodiscard]] std::optional<Entry> find(std::string_view access_key,
+                                          std::string_view session_token = {}) const override;
   // Replaces an entry of the same access key.
   void put(Entry entry);
   void remove(std::string_view access_key);

@@ -11,6 +11,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -27,6 +28,7 @@
 
 #include "base/log.h"
 #include "http/internal/connection.h"
+#include "http/internal/tls_relay.h"
 
 namespace atelier::http {
 
@@ -41,17 +43,18 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 // A connection and what the timekeeper may know about it while a coroutine works on it.
 struct Link {
-  tcp::socket socket;
+  using Socket = asio::generic::stream_protocol::socket;  // of the peer, or of its TlsRelay
+  Socket socket;
   Connection connection;
   std::atomic<SteadyTime> deadline{SteadyTime::max()};
   std::atomic<SteadyTime> idle_since{SteadyTime::max()};  // max: not idle
   std::atomic<bool> writing{false};
   std::atomic<bool> expired{false};
 
-  Link(tcp::socket accepted, std::string peer, const ServerOptions& options, Handler& handler,
+  Link(Socket accepted, std::string peer, bool tls, const ServerOptions& options, Handler& handler,
        const std::atomic<bool>& stopping)
       : socket(std::move(accepted)),
-        connection(socket.native_handle(), std::move(peer), options, handler, stopping) {}
+        connection(socket.native_handle(), std::move(peer), tls, options, handler, stopping) {}
 
   // From any thread, while the link is registered (so that the descriptor is still ours).
   void cut() { ::shutdown(socket.native_handle(), SHUT_RDWR); }
@@ -106,8 +109,10 @@ struct Server::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::unordered_set<Link*> links;  // guarded by mutex
-  int loops = 0;                    // accept_loop and keep_time, guarded by mutex
+  std::unordered_set<Link*> links;                 // guarded by mutex
+  std::unordered_set<internal::TlsRelay*> relays;  // guarded by mutex
+  std::shared_ptr<asio::ssl::context> tls;         // guarded by mutex; null: without TLS
+  int loops = 0;                                   // accept_loop and keep_time, guarded by mutex
 
   State(const ServerOptions& given, Handler& to)
       : options(given), handler(to), workers(std::max(1u, given.worker_threads)) {}
@@ -117,7 +122,11 @@ struct Server::State {
   void stop();
   asio::awaitable<void> accept_loop();
   asio::awaitable<void> keep_time();
+  void begin(Link::Socket socket, std::string peer, bool over_tls);
   asio::awaitable<void> serve(std::shared_ptr<Link> link);
+  asio::awaitable<void> serve_tls(tcp::socket socket, std::string peer,
+                                  std::shared_ptr<asio::ssl::context> context);
+  Result<void> load_tls();
   asio::awaitable<Connection::Next> read_head(Link& link);
   asio::awaitable<Connection::Next> wait(Link& link, tcp::socket::wait_type what);
   asio::awaitable<Connection::Next> on_worker(Connection& connection);
@@ -158,9 +167,18 @@ void Server::State::run() {
   }
 }
 
+// Connections: one over TLS has a relay as long as it lasts.
 std::size_t Server::State::count() {
   const std::lock_guard lock{mutex};
-  return links.size();
+  return std::max(links.size(), relays.size());
+}
+
+Result<void> Server::State::load_tls() {
+  if (options.tls_certificate.empty()) return {};
+  auto loaded = TRY(internal::load_certificate(options.tls_certificate, options.tls_key));
+  const std::lock_guard lock{mutex};
+  tls = std::move(loaded);
+  return {};
 }
 
 void Server::State::end_loop() {
@@ -192,16 +210,57 @@ asio::awaitable<void> Server::State::accept_loop() {
     boost::system::error_code ignored;
     const tcp::endpoint peer = socket.remote_endpoint(ignored);
     socket.set_option(tcp::no_delay{true}, ignored);
-    socket.native_non_blocking(true, ignored);
-    auto link =
-        std::make_shared<Link>(std::move(socket), describe(peer), options, handler, stopping);
+    std::shared_ptr<asio::ssl::context> context;
     {
       const std::lock_guard lock{mutex};
-      links.insert(link.get());
+      context = tls;
     }
-    asio::co_spawn(executor, serve(std::move(link)), asio::detached);
+    if (context == nullptr) {
+      begin(std::move(socket), describe(peer), false);
+    } else {
+      asio::co_spawn(executor, serve_tls(std::move(socket), describe(peer), std::move(context)),
+                     asio::detached);
+    }
   }
   end_loop();
+}
+
+void Server::State::begin(Link::Socket socket, std::string peer, bool over_tls) {
+  boost::system::error_code ignored;
+  socket.native_non_blocking(true, ignored);
+  const asio::any_io_executor executor = socket.get_executor();
+  auto link = std::make_shared<Link>(std::move(socket), std::move(peer), over_tls, options, handler,
+                                     stopping);
+  {
+    const std::lock_guard lock{mutex};
+    links.insert(link.get());
+  }
+  asio::co_spawn(executor, serve(std::move(link)), asio::detached);
+}
+
+asio::awaitable<void> Server::State::serve_tls(tcp::socket socket, std::string peer,
+                                               std::shared_ptr<asio::ssl::context> context) {
+  const auto relay = std::make_shared<internal::TlsRelay>(
+      std::move(socket), std::move(context),
+      internal::TlsLimits{options.header_timeout, options.body_timeout});
+  {
+    const std::lock_guard lock{mutex};
+    relays.insert(relay.get());
+  }
+  // In this order, and the other way round in stop(): one of the two sees the other.
+  if (!stopping && co_await relay->handshake()) {
+    Result<internal::TlsRelay::Plain> plain = relay->take_plain();
+    if (plain) {
+      begin(*std::move(plain), std::move(peer), true);
+      co_await relay->run();
+    } else {
+      log::warning("http: " + plain.error().message);
+    }
+  }
+  const std::lock_guard lock{mutex};
+  relays.erase(relay.get());
+  changed.notify_all();
+  asio::post(control, [this] { slot_free.cancel(); });
 }
 
 // One timer for all connections: a timer each would cost a heap operation a request.
@@ -338,6 +397,8 @@ void Server::State::stop() {
       for (Link* link : links) link->cut();
     }
     changed.wait(lock, [&] { return links.empty() && loops == 0; });
+    for (internal::TlsRelay* relay : relays) relay->cut();
+    changed.wait(lock, [&] { return relays.empty(); });
   }
   workers.join();
   work.reset();
@@ -346,6 +407,7 @@ void Server::State::stop() {
 
 Result<Server> Server::start(const ServerOptions& options, Handler& handler) {
   auto state = std::make_unique<State>(options, handler);
+  TRY(state->load_tls());
   TRY(state->listen());
   state->run();
   return Server{std::move(state)};
@@ -364,6 +426,7 @@ Server::~Server() { stop(); }
 
 std::string Server::address() const { return state_->local.address().to_string(); }
 std::uint16_t Server::port() const { return state_->local.port(); }
+Result<void> Server::reload_certificate() { return state_->load_tls(); }
 void Server::stop() {
   if (state_) state_->stop();
 }

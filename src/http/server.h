@@ -18,6 +18,9 @@ namespace atelier::http {
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // ADDR:PORT, [v6]:PORT; port 0 picks one
+  // TLS with a certificate (chain) and its key, as PEM files; empty: plain HTTP.
+  std::string tls_certificate{};
+  std::string tls_key{};
   unsigned io_threads = 1;             // move bytes
   unsigned worker_threads = 8;         // run exchanges, which may block on disk
   std::size_t max_connections = 2048;  // one more waits in the backlog, until an idle one is closed
@@ -38,6 +41,8 @@ class Server {
   ~Server();
   [[nodiscard]] std::string address() const;  // of the listening socket, such as "127.0.0.1"
   [[nodiscard]] std::uint16_t port() const;
+  // Reads certificate and key again, for connections from now on; an error leaves the old ones.
+  Result<void> reload_certificate();
   // Accepts nothing more, lets exchanges under way end for at most `drain`, then cuts their
   // connections. Returns when no exchange is left: one that blocks for longer is waited for.
   void stop();

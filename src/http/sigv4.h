@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 
+#include "access/authority.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "http/message.h"
@@ -33,8 +34,9 @@ struct Credentials {
 struct Principal {
   std::string access_key;
   std::string account = "000000000000";
-  std::string arn;  // "arn:aws:iam::000000000000:user/admin"
-  std::string user_id;
+  std::string arn = {};  // "arn:aws:iam::000000000000:user/admin"
+  std::string user_id = {};
+  access::Authority authority{};  // nothing, unless the store of keys says more
 };
 
 // Looks keys up; called from many threads.
@@ -46,7 +48,10 @@ class KeyStore {
     std::optional<Time> expires;
   };
   virtual ~KeyStore() = default;
-  [[nodiscard]] virtual std::optional<Entry> find(std::string_view access_key) const = 0;
+  // `session_token`: what came along, for stores that derive a key from it; the caller compares it
+  // with the entry's.
+  [[nodiscard]] virtual std::optional<Entry> find(std::string_view access_key,
+                                                  std::string_view session_token) const = 0;
 };
 
 // How the body of a verified request is to be read and checked.

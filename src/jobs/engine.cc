@@ -353,6 +353,7 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
                            job.created));
   plan.spec.s3 = options_.s3();
   plan.spec.packages = options_.packages;
+  if (options_.give_keys) options_.give_keys(job, plan.spec);
   plan.spec.log_stream = job.log_stream;
   plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
   plan.spec.memory_gib = job.memory_gib;

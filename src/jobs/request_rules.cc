@@ -252,6 +252,7 @@ void check_outputs(const json::value& request, Findings& found) {
 // warns about itself (spot, the output's key, rules, retries). A path leads through lists without a
 // number.
 constexpr std::string_view kActedOn[] = {
+    kCreatedBy,
     "AlgorithmSpecification.ContainerArguments",
     "AlgorithmSpecification.ContainerEntrypoint",
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/log_file.h"
+#include "agent/spec.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "compute/instance_types.h"
@@ -29,6 +30,8 @@ struct ServiceOptions {
   std::string region = "us-west-2";
   std::string account = "000000000000";
   std::function<objects::S3Endpoint()> s3;  // what agents are given (known once the server listens)
+  // Puts the job's own keys into what its agent is told; without it those of s3() stay.
+  std::function<void(const TrainingJob& job, agent::AgentSpec& spec)> give_keys{};
   compute::InstanceTable instances;
   compute::RuntimeTable runtimes;
   compute::PackageSource packages;                        // of the jobs' pip

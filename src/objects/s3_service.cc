@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/id.h"
+#include "objects/internal/s3_access.h"
 #include "objects/internal/s3_call.h"
 #include "objects/internal/s3_cors.h"
 #include "objects/internal/upload_sweeper.h"
@@ -277,6 +278,7 @@ class S3Exchange final : public http::Exchange {
 
  private:
   Result<void> prepare() {
+    TRY(authorize(call_, operation_));
     const auto owner = call_.request.header("x-amz-expected-bucket-owner");
     if (owner && *owner != call_.caller.principal.account) {
       return s3_error("AccessDenied", fmt::format("the bucket belongs to {}, not to {}",
@@ -377,6 +379,13 @@ class ServiceImpl final : public S3Service {
 
   http::Response preflight(const http::RequestHead& head) override {
     return internal::preflight(*store_, head);
+  }
+
+  [[nodiscard]] Named name(const http::RequestHead& head) const override {
+    const Result<S3Request> request = parse_request(head);
+    if (!request) return {"s3:?", "*"};
+    const Result<const Operation*> operation = find_operation(*request);
+    return {operation ? name_action(**operation) : "s3:?", name_resource(*request)};
   }
 
   [[nodiscard]] http::Response refuse(const http::RequestHead& head,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "base/time.h"
 #include "http/message.h"
@@ -30,6 +31,12 @@ class S3Service {
                                                 const http::Verified& caller) = 0;
   // The answer to a browser's OPTIONS, which comes without a signature.
   virtual http::Response preflight(const http::RequestHead& head) = 0;
+  // What a request is called in policies and records: {"s3:GetObject", "arn:aws:s3:::bucket/key"}.
+  struct Named {
+    std::string action;  // "s3:?" when it is none of S3's operations
+    std::string resource;
+  };
+  [[nodiscard]] virtual Named name(const http::RequestHead& head) const = 0;
   // An error of authentication (http::verify) as S3 answers it: XML with the code before the colon.
   [[nodiscard]] virtual http::Response refuse(const http::RequestHead& head,
                                               const Error& error) const = 0;

@@ -49,6 +49,7 @@ class S3ServiceFixture : public ::testing::Test {
                            .content_length = body.size(),
                            .peer = {}};
     http::Verified caller;
+    caller.principal.authority = access::Authority::everything();
     caller.payload = payload;
     const std::unique_ptr<http::Exchange> exchange = service_->begin(head, caller);
     // In two pieces, as a network may bring them.

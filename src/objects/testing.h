@@ -23,6 +23,7 @@ class S3Handler final : public http::Handler {
   S3Handler(S3Service& service, const Clock& clock) : service_(service), clock_(clock) {
     http::Principal principal;
     principal.access_key = test_credentials().access_key;
+    principal.authority = access::Authority::everything();
     keys_.put({test_credentials(), std::move(principal), {}});
   }
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {

@@ -23,7 +23,7 @@ class Server:
                 [ATELIER, "serve", "--data-dir", self.data_dir, "--listen", listen, *options],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self.process.stdout.readline()  # ends with the process too
-        assert line.startswith("ready http://"), f"{line!r}; log: {self.log.read_text()[-2000:]}"
+        assert line.startswith("ready http"), f"{line!r}; log: {self.log.read_text()[-2000:]}"
         self.url = line.split()[1]
         return self
 

@@ -24,12 +24,14 @@ class FakeClock : public Clock {
 
 class FakeKeys : public http::KeyStore {
  public:
-  [[nodiscard]] std::optional<Entry> find(std::string_view access_key) const override {
+  [[nodiscard]] std::optional<Entry> find(std::string_view access_key,
+                                          std::string_view /*session_token*/) const override {
     if (access_key != entry.credentials.access_key) return std::nullopt;
     return entry;
   }
   Entry entry{{"AKIDEXAMPLE", "secret", ""},
-              {"AKIDEXAMPLE", "000000000000", "arn:aws:iam::000000000000:user/admin", "AIDAADMIN"},
+              {"AKIDEXAMPLE", "000000000000", "arn:aws:iam::000000000000:user/admin", "AIDAADMIN",
+               access::Authority::everything()},
               std::nullopt};
 };
 
@@ -124,6 +126,10 @@ class FakeS3 : public objects::S3Service {
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head,
                                         const http::Verified& caller) override {
     return http::answer({200, {}, head.method + " by " + caller.principal.access_key, {}});
+  }
+  http::Response preflight(const http::RequestHead& /*head*/) override { return {403, {}, "", {}}; }
+  [[nodiscard]] Named name(const http::RequestHead& head) const override {
+    return {"s3:" + head.method, std::string(head.path())};
   }
   [[nodiscard]] http::Response refuse(const http::RequestHead& /*head*/,
                                       const Error& error) const override {

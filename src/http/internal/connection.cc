@@ -76,10 +76,11 @@ ssize_t receive_some(int fd, void* to, std::size_t size) {
 
 }  // namespace
 
-Connection::Connection(int fd, std::string peer, const ServerOptions& options, Handler& handler,
-                       const std::atomic<bool>& stopping)
+Connection::Connection(int fd, std::string peer, bool tls, const ServerOptions& options,
+                       Handler& handler, const std::atomic<bool>& stopping)
     : fd_(fd),
       peer_(std::move(peer)),
+      tls_(tls),
       options_(options),
       handler_(handler),
       stopping_(stopping),
@@ -140,6 +141,7 @@ Connection::Next Connection::parse() {
   }
   request_ = std::get<ParsedHead>(std::move(outcome));
   request_.head.peer = peer_;
+  request_.head.tls = tls_;
   chunks_done_ = false;
   body_left_ = request_.head.content_length.value_or(0);
   body_read_ = 0;

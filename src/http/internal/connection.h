@@ -30,9 +30,10 @@ class Connection {
     kClose,
   };
 
-  // `fd` is a connected stream socket that stays the owner's. `stopping`, once true, ends the
+  // `fd` is a connected stream socket that stays the owner's; `tls`: what comes over it came over
+  // TLS. `stopping`, once true, ends the
   // connection after the request under way.
-  Connection(int fd, std::string peer, const ServerOptions& options, Handler& handler,
+  Connection(int fd, std::string peer, bool tls, const ServerOptions& options, Handler& handler,
              const std::atomic<bool>& stopping);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -81,6 +82,7 @@ class Connection {
 
   const int fd_;
   const std::string peer_;
+  const bool tls_;
   const ServerOptions& options_;
   Handler& handler_;
   const std::atomic<bool>& stopping_;

@@ -151,7 +151,7 @@ Error refusal(std::string_view s3_code, std::string_view message) {
 
 Result<KeyStore::Entry> find_key(const KeyStore& keys, std::string_view access_key,
                                  std::string_view session_token, Time now) {
-  std::optional<KeyStore::Entry> entry = keys.find(access_key);
+  std::optional<KeyStore::Entry> entry = keys.find(access_key, session_token);
   if (!entry) {
     return refusal("InvalidAccessKeyId",
                    fmt::format("the access key '{}' is not known here", access_key.substr(0, 128)));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "objects/internal/s3_access.h"
 #include "objects/internal/s3_call.h"
 
 namespace atelier::objects::internal {
@@ -231,12 +232,22 @@ void write_delete_error(XmlWriter& xml, std::string_view key, const Error& error
 
 CallResult delete_objects(Call& call) {
   const DeleteRequest request = TRY(parse_delete(call.document));
-  const std::vector<Result<void>> outcomes =
-      TRY(call.store.remove_many(call.request.bucket, request.removals));
+  // Each key is asked alone, and the answer names those that were refused.
+  std::vector<Removal> allowed;
   XmlWriter xml;
   xml.open_root("DeleteResult");
+  for (const Removal& removal : request.removals) {
+    const Result<void> may = require_on_object(call, "s3:DeleteObject", removal.key);
+    if (may) {
+      allowed.push_back(removal);
+    } else {
+      write_delete_error(xml, removal.key, may.error());
+    }
+  }
+  const std::vector<Result<void>> outcomes =
+      TRY(call.store.remove_many(call.request.bucket, allowed));
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
-    const std::string& key = request.removals[i].key;
+    const std::string& key = allowed[i].key;
     if (!outcomes[i]) {
       write_delete_error(xml, key, outcomes[i].error());
     } else if (!request.quiet) {

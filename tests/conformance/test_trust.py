@@ -1,0 +1,296 @@
+"""What the holder of a job's keys can do, and of a principal's: real boto3 inside of a real job.
+
+R2: an attack list, all refused (attacks.py).
+"""
+import io
+import json
+import os
+import pathlib
+import socket
+import tarfile
+import time
+
+import pytest
+
+import jobs
+
+HERE = pathlib.Path(__file__).parent
+SLEEPER = """
+    import json, os, urllib.request, boto3
+    uri, ticket = os.environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"], os.environ["AWS_CONTAINER_AUTHORIZATION_TOKEN"]
+    got = json.load(urllib.request.urlopen(urllib.request.Request(uri, headers={"Authorization": ticket})))
+    open("/opt/ml/model/secret", "w").write("the victim's")
+    print("KEYS " + json.dumps([got["AccessKeyId"], got["SecretAccessKey"], got["Token"]]), flush=True)
+    import time
+    while not os.path.exists("/opt/ml/input/data/never"):
+        time.sleep(0.2)
+"""
+
+
+def with_boto3(script, target):
+    """A source folder with the boto3 of this process and of its models the few that the script uses."""
+    import boto3
+    import botocore
+    site = pathlib.Path(boto3.__file__).parents[1]
+    models = {"s3", "sts", "sagemaker", "logs", "iam"}
+    buffer = io.BytesIO()
+
+    def wanted(member):
+        path = pathlib.PurePosixPath(member.name)
+        if "__pycache__" in path.parts or path.suffix in (".so", ".gz.rst"):
+            return None
+        if path.parts[:2] == ("botocore", "data") and len(path.parts) > 3 and path.parts[2] not in models:
+            return None
+        return member if not (path.parts[:2] == ("boto3", "data") and len(path.parts) > 3 and
+                              path.parts[2] not in models) else None
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1) as archive:
+        for name in ("boto3", "botocore", "s3transfer", "jmespath", "dateutil", "urllib3", "six.py"):
+            archive.add(site / name, name, filter=wanted)
+        for name, content in (("train.py", script), ("target.json", json.dumps(target).encode())):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    assert pathlib.Path(botocore.__file__).is_relative_to(site)
+    return buffer.getvalue()
+
+
+@pytest.fixture(scope="module")
+def clients(atelier_server):
+    import boto3
+    session = boto3.session.Session()
+    made = {name: session.client(name) for name in ("sagemaker", "logs", "s3")}
+    for bucket in ("trust-data", "trust-out", "trust-code"):
+        made["s3"].create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+    for key in ("train/a", "secret/a"):
+        made["s3"].put_object(Bucket="trust-data", Key=key, Body=b"bytes")
+    return made
+
+
+@pytest.fixture(scope="module")
+def submit(clients):
+    def run(base, source, **changes):
+        name = jobs.name_of(base)
+        clients["s3"].put_object(Bucket="trust-code", Key=f"{name}/sourcedir.tar.gz", Body=source)
+        body = jobs.request(name, f"s3://trust-code/{name}/sourcedir.tar.gz")
+        body["OutputDataConfig"] = {"S3OutputPath": "s3://trust-out/trust"}
+        body["CheckpointConfig"] = {"S3Uri": f"s3://trust-out/ckpt/{name}"}
+        body["InputDataConfig"] = [{"ChannelName": "train", "DataSource": {"S3DataSource": {
+            "S3DataType": "S3Prefix", "S3Uri": "s3://trust-data/train/"}}}]
+        body["HyperParameters"] |= changes.pop("HyperParameters", {})
+        clients["sagemaker"].create_training_job(**{**body, **changes})
+        return name
+    return run
+
+
+def lines_of(clients, name):
+    streams = clients["logs"].describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs",
+                                                   logStreamNamePrefix=name)["logStreams"]
+    if not streams:
+        return []
+    events = clients["logs"].get_log_events(logGroupName="/aws/sagemaker/TrainingJobs",
+                                            logStreamName=streams[0]["logStreamName"], startFromHead=True)["events"]
+    return [event["message"] for event in events]
+
+
+def wait_for_line(clients, name, start, seconds=120):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = [line for line in lines_of(clients, name) if line.startswith(start)]
+        if found:
+            return found[0]
+        job = clients["sagemaker"].describe_training_job(TrainingJobName=name)
+        assert job["TrainingJobStatus"] == "InProgress", (job.get("FailureReason"), lines_of(clients, name)[-20:])
+        time.sleep(0.2)
+    raise AssertionError(f"no line {start!r} in {lines_of(clients, name)}")
+
+
+def finish(clients, name):
+    deadline = time.monotonic() + 240
+    while True:
+        job = clients["sagemaker"].describe_training_job(TrainingJobName=name)
+        if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped"):
+            return job
+        assert time.monotonic() < deadline, job
+        time.sleep(0.3)
+
+
+def process_of(job):
+    """The process of a job's program on this host, by the name in its environment."""
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if f"TRAINING_JOB_NAME={job}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                if (process / "comm").read_text().startswith("python"):
+                    return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError(f"no process of {job}")
+
+
+@pytest.fixture(scope="module")
+def attacked(atelier_server, clients, submit):
+    ended = submit("ended", jobs.pack(SLEEPER.split("import time")[0].replace(", boto3", "")))
+    keys = json.loads(wait_for_line_or_end(clients, ended, "KEYS ").removeprefix("KEYS "))
+    finish(clients, ended)
+    victim = submit("victim", jobs.pack(SLEEPER.replace(", boto3", "")))
+    wait_for_line(clients, victim, "KEYS ")
+    clients["s3"].put_object(Bucket="trust-out", Key=f"ckpt/{victim}/1", Body=b"the victim's")
+    clients["s3"].put_object(Bucket="trust-out", Key=f"trust/{victim}/output/secret", Body=b"the victim's")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"\0atelier-{victim}")
+    listener.listen()
+    target = {"victim": victim, "victim_pid": process_of(victim), "server_pid": atelier_server.process.pid,
+              "data_dir": str(atelier_server.data_dir), "socket": f"atelier-{victim}", "ended": keys,
+              "role": jobs.ROLE, "image": jobs.IMAGE}
+    attacker = submit("attacker", with_boto3((HERE / "attacks.py").read_bytes(), target))
+    try:
+        done = finish(clients, attacker)
+        yield done, lines_of(clients, attacker), victim
+    finally:
+        listener.close()
+        clients["sagemaker"].stop_training_job(TrainingJobName=victim)
+        finish(clients, victim)
+
+
+def wait_for_line_or_end(clients, name, start):
+    finish(clients, name)
+    return next(line for line in lines_of(clients, name) if line.startswith(start))
+
+
+def test_every_attack_of_a_job_is_refused(attacked):
+    job, lines, _ = attacked
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines[-30:])
+    assert "attacks done" in lines
+    tries = [json.loads(line) for line in lines if line.startswith('{"attack"')]
+    through = [each for each in tries if not each["got"].startswith(("refused", "worked"))]
+    assert not through, through
+    controls = [each for each in tries if each["attack"].startswith("control")]
+    assert len(controls) == 8 and all(each["got"] == "worked" for each in controls), controls
+    assert len(tries) - len(controls) >= 80
+
+
+def test_the_victim_is_as_it_was(attacked, clients):
+    _, _, victim = attacked
+    assert clients["sagemaker"].describe_training_job(TrainingJobName=victim)["TrainingJobStatus"] == "InProgress"
+    body = clients["s3"].get_object(Bucket="trust-out", Key=f"trust/{victim}/output/secret")["Body"].read()
+    assert body == b"the victim's"
+    assert clients["s3"].get_object(Bucket="trust-data", Key="train/a")["Body"].read() == b"bytes"
+
+
+def test_no_secret_is_in_describe_logs_or_command_lines(attacked, atelier_server, clients):
+    _, _, victim = attacked
+    spec = json.loads((atelier_server.data_dir / "jobs" / victim / "spec.json").read_text())
+    secrets = [spec["s3"]["secret_key"], spec["s3"]["session_token"], spec["credentials_ticket"],
+               (atelier_server.data_dir / "sessions.secret").read_text().strip(),
+               json.loads(atelier_server.run("env", "--json").stdout)["AWS_SECRET_ACCESS_KEY"]]
+    told = json.dumps(clients["sagemaker"].describe_training_job(TrainingJobName=victim), default=str)
+    places = {"describe": told, "the server's log": atelier_server.log.read_text(),
+              "the job's log": "\n".join(line for line in lines_of(clients, victim) if not line.startswith("KEYS")),
+              "the agent's log": (atelier_server.data_dir / "jobs" / victim / "agent.out").read_text()}
+    for process in pathlib.Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                places[f"ps {process.name}"] = (process / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+    for place, text in places.items():
+        assert not [secret for secret in secrets if secret in text], place
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root all jobs are one user of the host")
+def test_programs_are_users_without_a_name_each_its_own(attacked):
+    _, _, victim = attacked
+    uid = os.stat(f"/proc/{process_of(victim)}").st_uid
+    assert uid >= 2_000_000_000
+
+
+READER = {"Version": "2012-10-17", "Statement": [
+    {"Effect": "Allow", "Action": ["sagemaker:*", "logs:*"], "Resource": "*"},
+    {"Effect": "Allow", "Action": "iam:PassRole", "Resource": jobs.ROLE},
+    {"Effect": "Allow", "Action": ["s3:GetObject", "s3:PutObject"], "Resource": "arn:aws:s3:::trust-code/*"},
+    {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::trust-out/*"}]}
+
+
+def person(server, tmp_path, name, policy):
+    import boto3
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps(policy))
+    key = json.loads(server.run("key", "create", "--name", name, "--policy", str(path), "--json").stdout)
+    return boto3.session.Session(key["access_key"], key["secret_key"]), key
+
+
+def code_of(call):
+    from botocore.exceptions import ClientError
+    with pytest.raises(ClientError) as error:
+        call()
+    return error.value.response["Error"]["Code"]
+
+
+def test_a_persons_key_does_what_its_policy_says_until_it_is_revoked(atelier_server, clients, tmp_path):
+    session, key = person(atelier_server, tmp_path, "reader", READER)
+    s3, sagemaker = session.client("s3"), session.client("sagemaker")
+    assert session.client("sts").get_caller_identity()["Arn"].endswith(":user/reader")
+    s3.put_object(Bucket="trust-code", Key="reader/x", Body=b"x")
+    assert sagemaker.list_training_jobs()["TrainingJobSummaries"] is not None
+    assert code_of(lambda: s3.get_object(Bucket="trust-data", Key="train/a")) == "AccessDenied"
+    assert code_of(lambda: session.client("iam").get_role(RoleName="r")) == "AccessDenied"
+    turned = json.loads(atelier_server.run("key", "rotate", "--name", "reader", "--json").stdout)
+    assert code_of(lambda: s3.put_object(Bucket="trust-code", Key="reader/x", Body=b"x")) == "InvalidAccessKeyId"
+    import boto3
+    s3 = boto3.session.Session(turned["access_key"], turned["secret_key"]).client("s3")
+    s3.put_object(Bucket="trust-code", Key="reader/x", Body=b"x")
+    listed = json.loads(atelier_server.run("key", "list", "--json").stdout)
+    assert [each["name"] for each in listed] == ["admin", "reader"] and listed[0]["everything"]
+    assert turned["secret_key"] not in json.dumps(listed)
+    atelier_server.run("key", "revoke", "--name", "reader")
+    assert code_of(lambda: s3.put_object(Bucket="trust-code", Key="reader/x", Body=b"x")) == "InvalidAccessKeyId"
+    assert atelier_server.run("key", "revoke", "--name", "admin", check=False).returncode != 0
+    denied = [json.loads(line) for line in
+              atelier_server.run("audit", "--refused", "--principal", "user/reader", "--json").stdout.splitlines()]
+    assert any(each["action"] == "s3:GetObject" and each["resource"] == "arn:aws:s3:::trust-data/train/a" and
+               each["error"] == "AccessDenied" for each in denied), denied
+    told = "".join(path.read_text() for path in (atelier_server.data_dir / "audit").iterdir())
+    assert key["secret_key"] not in told and turned["secret_key"] not in told
+
+
+def test_a_job_reads_nothing_that_its_creator_may_not(atelier_server, clients, tmp_path):
+    session, _ = person(atelier_server, tmp_path, "nosy", READER)
+    name = jobs.name_of("nosy")
+    session.client("s3").put_object(Bucket="trust-code", Key=f"{name}/sourcedir.tar.gz", Body=jobs.pack("print(1)"))
+    body = jobs.request(name, f"s3://trust-code/{name}/sourcedir.tar.gz")
+    body["OutputDataConfig"] = {"S3OutputPath": "s3://trust-out/nosy"}
+    body["InputDataConfig"] = [{"ChannelName": "train", "DataSource": {"S3DataSource": {
+        "S3DataType": "S3Prefix", "S3Uri": "s3://trust-data/secret/"}}}]
+    session.client("sagemaker").create_training_job(**body)
+    job = finish(clients, name)
+    assert job["TrainingJobStatus"] == "Failed"
+    assert "is not authorized to perform: s3:ListBucket" in job["FailureReason"], job["FailureReason"]
+    atelier_server.run("key", "revoke", "--name", "nosy")
+
+
+def test_keys_of_a_job_go_on_when_the_server_is_killed(tmp_path):
+    import boto3
+    from server import Server
+    server = Server(tmp_path / "data").start()
+    try:
+        environment = server.environment()
+        session = boto3.session.Session(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"],
+                                        region_name="us-west-2")
+        made = {each: session.client(each, endpoint_url=server.url) for each in ("s3", "sagemaker", "logs")}
+        for bucket in ("trust-code", "trust-out"):
+            made["s3"].create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+        name = jobs.name_of("survivor")
+        made["s3"].put_object(Bucket="trust-code", Key="s.tar.gz", Body=jobs.pack(SLEEPER.replace(", boto3", "").replace(
+            "not os.path.exists(\"/opt/ml/input/data/never\")", "True")))
+        made["sagemaker"].create_training_job(**{**jobs.request(name, "s3://trust-code/s.tar.gz"),
+                                                 "OutputDataConfig": {"S3OutputPath": "s3://trust-out"}})
+        keys = json.loads(wait_for_line(made, name, "KEYS ").removeprefix("KEYS "))
+        theirs = boto3.session.Session(*keys, region_name="us-west-2").client("s3", endpoint_url=server.url)
+        theirs.put_object(Bucket="trust-out", Key=f"{name}/output/a", Body=b"x")
+        server.kill()
+        server.restart()
+        theirs.put_object(Bucket="trust-out", Key=f"{name}/output/b", Body=b"x")
+        made["sagemaker"].stop_training_job(TrainingJobName=name)
+        assert finish(made, name)["TrainingJobStatus"] == "Stopped"
+        assert code_of(lambda: theirs.put_object(Bucket="trust-out", Key=f"{name}/output/c", Body=b"x")) == "ExpiredToken"
+    finally:
+        server.stop()
