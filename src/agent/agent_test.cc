@@ -333,7 +333,7 @@ TEST_F(AgentTest, AnInterruptionBeforeTheStartRunsNothingAndIsNotForTheNextAttem
 }
 
 TEST_F(AgentTest, TheLimitOfTimeEndsAProgramThatEndsWellOnSigterm) {
-  spec_.max_runtime = std::chrono::seconds{1};
+  spec_.max_runtime = std::chrono::seconds{3};
   native("trap 'echo saved > /opt/ml/model/state; exit 0' TERM; while :; do sleep 0.05; done");
   const JournalEvent end = run();
   EXPECT_EQ(end.kind, "max-runtime");
@@ -390,6 +390,31 @@ TEST_F(AgentTest, WithoutCompressionTheFilesAreUploaded) {
   EXPECT_EQ(run().kind, "completed") << last().message;
   EXPECT_THAT(keys("out"),
               ElementsAre("prefix/job-1/output/model/a/b", "prefix/job-1/output/model/c"));
+}
+
+TEST_F(AgentTest, AManifestNamesTheFilesAndASecondJobFindsThemOnTheHost) {
+  for (const char* key : {"set/a/1", "set/a/2", "set/b/3"})
+    store_->put("data", key, key, {}).value();
+  store_->put("data", "list.json", R"([{"prefix":"s3://data/set/"},"a/2","b/3"])", {}).value();
+  ChannelSpec& channel = spec_.channels.emplace_back();
+  channel.name = "train";
+  channel.s3_uri = "s3://data/list.json";
+  channel.s3_data_type = "ManifestFile";
+  spec_.cache_folder = (folder_.path() / "cache").string();
+  spec_.cache_bytes = 1 << 20;
+  native(
+      "cd /opt/ml/input/data; find . -type f | sort; cat train-manifest; "
+      "(echo spoilt > train/a/2) 2>/dev/null; rm -f train/b/3; true");
+  EXPECT_EQ(run().kind, "completed") << last().message;
+  EXPECT_THAT(log(), HasSubstr("./train-manifest\n./train/a/2\n./train/b/3\n"));
+  EXPECT_THAT(log(), HasSubstr(R"([{"prefix":"s3://data/set/"},"a/2","b/3"])"));
+  fs::remove_all(job_);
+  make_folders(job_ / "logs").value();
+  native("cat /opt/ml/input/data/train/a/2 /opt/ml/input/data/train/b/3");
+  EXPECT_EQ(run().kind, "completed") << last().message;
+  EXPECT_THAT(log(), HasSubstr("2 were on this host already"));
+  EXPECT_THAT(log(), HasSubstr("set/a/2set/b/3"))
+      << "what the first job did to its files is its own";
 }
 
 TEST_F(AgentTest, DataThatIsNotThereIsAClientErrorWithItsName) {

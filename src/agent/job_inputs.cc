@@ -9,6 +9,8 @@
 #include "agent/archive.h"
 #include "base/file.h"
 #include "channels/file_channel.h"
+#include "channels/object_cache.h"
+#include "compute/sandbox.h"
 #include "objects/object_store.h"
 
 namespace atelier::agent {
@@ -23,14 +25,42 @@ std::string size_words(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
+Result<channels::ChannelSource> source_of(const ChannelSpec& channel) {
+  using Kind = channels::ChannelSource::Kind;
+  channels::ChannelSource source;
+  source.s3_uri = channel.s3_uri;
+  source.attribute_names = channel.attribute_names;
+  source.sharded = channel.distribution == "ShardedByS3Key";
+  if (channel.shuffle_seed) source.shuffle_seed = static_cast<std::uint64_t>(*channel.shuffle_seed);
+  if (channel.s3_data_type == "ManifestFile") source.kind = Kind::kManifest;
+  if (channel.s3_data_type == "AugmentedManifestFile") source.kind = Kind::kAugmentedManifest;
+  const bool known = source.kind != Kind::kPrefix || channel.s3_data_type == "S3Prefix";
+  if (channel.input_mode == "File" && known) return source;
+  return Error{Code::kUnimplemented,
+               fmt::format("ClientError: channel '{}': {} mode with {} is not offered yet",
+                           channel.name, channel.input_mode, channel.s3_data_type)};
+}
+
+// Files are links into the cache where the program is another user of the host than we are, and
+// can therefore not change them.
+Result<std::optional<channels::ObjectCache>> open_cache(const AgentSpec& spec) {
+  std::optional<channels::ObjectCache> cache;
+  if (spec.cache_folder.empty() || spec.cache_bytes == 0) return cache;
+  const bool may_link = compute::program_identity(spec.job_name).uid != geteuid();
+  // A server that comes back on another port is still the same store.
+  const std::string store = spec.s3.url_file.empty() ? spec.s3.url : spec.s3.url_file;
+  cache = TRY(channels::ObjectCache::open(spec.cache_folder, spec.cache_bytes, store, may_link));
+  return cache;
+}
+
 }  // namespace
 
+Result<void> JobInputs::sync_cache() const {
+  std::optional<channels::ObjectCache> cache = TRY(open_cache(spec));
+  return cache ? cache->sync() : Result<void>{};
+}
+
 Result<void> JobInputs::fill(const ChannelSpec& channel) const {
-  if (channel.input_mode != "File" || channel.s3_data_type != "S3Prefix") {
-    return Error{Code::kUnimplemented,
-                 fmt::format("ClientError: channel '{}': {} mode with {} is not offered yet",
-                             channel.name, channel.input_mode, channel.s3_data_type)};
-  }
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<std::int64_t> next_note{(begin + kProgressInterval).time_since_epoch().count()};
   const auto progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -44,17 +74,24 @@ Result<void> JobInputs::fill(const ChannelSpec& channel) const {
   };
   const std::string name = "input/data/" + channel.name;
   TRY(tree.make_folder(name));
-  const auto report = channels::fill_file_channel(store(), channel.s3_uri, tree.folder() / name,
-                                                  progress, [this] { return stop.any(); });
+  const channels::ChannelSource source = TRY(source_of(channel));
+  std::optional<channels::ObjectCache> cache = TRY(open_cache(spec));
+  const auto report =
+      channels::fill_file_channel(store(), source, tree.folder() / name, cache ? &*cache : nullptr,
+                                  progress, [this] { return stop.any(); });
   if (!report) {
     if (report.error().code == Code::kCancelled) return report.error();
     return report.error().within(
         fmt::format("ClientError: data of channel '{}' ({})", channel.name, channel.s3_uri));
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  log.note(fmt::format("[atelier] channel '{}': {} files, {} in {:.1f} s", channel.name,
-                       report->files, size_words(report->bytes), took.count()));
-  return {};
+  log.note(fmt::format("[atelier] channel '{}': {} files, {} in {:.1f} s{}", channel.name,
+                       report->files, size_words(report->bytes), took.count(),
+                       report->from_cache > 0
+                           ? fmt::format("; {} were on this host already", report->from_cache)
+                           : std::string{}));
+  if (report->manifest.empty()) return {};
+  return tree.write_file(name + "-manifest", report->manifest);
 }
 
 Result<void> JobInputs::fetch_source(const ScriptSource& source) const {

@@ -27,6 +27,9 @@ struct JobInputs {
   // Copies the channel to /opt/ml/input/data/NAME. kCancelled once a stop is asked for; any other
   // message is the job's FailureReason.
   Result<void> fill(const ChannelSpec& channel) const;
+  // After the channels are filled: makes what the cache got survive a power cut. Takes as long as
+  // the disk does; from a thread of its own.
+  Result<void> sync_cache() const;
   // Unpacks the source of a script to /opt/ml/code. Messages without a prefix.
   Result<void> fetch_source(const ScriptSource& source) const;
 };

@@ -93,6 +93,11 @@ class JobRun {
       TRY(stopped_yet());
     }
     TRY(tree_.give_folders("input/data"));
+    if (!spec_.channels.empty()) {
+      syncing_cache_ = std::async(std::launch::async, [inputs = inputs()] {
+        ignore_error(inputs.sync_cache(), "what is not known to be on the disk is fetched again");
+      });
+    }
     TRY(restore_checkpoints());
     limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
                spec_.interruption_notice, [this] {
@@ -324,6 +329,7 @@ class JobRun {
   RunLimits limits_;
   std::optional<std::chrono::steady_clock::time_point> began_;  // where this agent saw it
   std::unique_ptr<Checkpoints> checkpoints_;                    // once restored; null without any
+  std::future<void> syncing_cache_;
   // Last, so that its thread has ended before what it asks goes.
   std::unique_ptr<objects::ObjectStore> store_;
   std::future<std::unique_ptr<objects::ObjectStore>> making_store_;

@@ -13,6 +13,8 @@ namespace {
 // A spec is written by our own control plane; the bounds keep a damaged or hostile one harmless.
 constexpr std::size_t kMaxSpecBytes = std::size_t{64} << 20;
 
+constexpr std::int64_t kNoSeed = -1;
+
 json::object map_to_json(const std::map<std::string, std::string>& map) {
   json::object object;
   for (const auto& [name, value] : map) object[name] = value;
@@ -134,7 +136,9 @@ json::object channel_to_json(const ChannelSpec& channel) {
           {"input_mode", channel.input_mode},
           {"content_type", channel.content_type},
           {"record_wrapper", channel.record_wrapper},
-          {"compression", channel.compression}};
+          {"compression", channel.compression},
+          {"attribute_names", list_to_json(channel.attribute_names)},
+          {"shuffle_seed", channel.shuffle_seed.value_or(kNoSeed)}};
 }
 
 void read_channel(Reader& reader, ChannelSpec& channel) {
@@ -146,6 +150,10 @@ void read_channel(Reader& reader, ChannelSpec& channel) {
   reader.text("content_type", channel.content_type);
   reader.text("record_wrapper", channel.record_wrapper);
   reader.text("compression", channel.compression);
+  reader.list("attribute_names", channel.attribute_names);
+  std::int64_t seed = kNoSeed;
+  reader.whole("shuffle_seed", kNoSeed, std::numeric_limits<std::int64_t>::max(), seed);
+  if (seed != kNoSeed) channel.shuffle_seed = seed;
 }
 
 json::object runtime_to_json(const compute::Runtime& runtime) {
@@ -253,6 +261,8 @@ std::string to_json(const AgentSpec& spec) {
   };
   add_synced("checkpoints", spec.checkpoints);
   add_synced("tensorboard", spec.tensorboard);
+  object["cache_folder"] = spec.cache_folder;
+  object["cache_bytes"] = static_cast<std::int64_t>(spec.cache_bytes);
   return json::serialize(object);
 }
 
@@ -306,6 +316,8 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.whole("attempt", 1, std::numeric_limits<int>::max(), spec.attempt);
   reader.whole("journal_floor", 0, std::numeric_limits<std::int64_t>::max(), spec.journal_floor);
   read_synced(reader, "checkpoints", spec.checkpoints);
+  reader.text("cache_folder", spec.cache_folder);
+  reader.whole("cache_bytes", 0, std::numeric_limits<std::int64_t>::max(), spec.cache_bytes);
   read_synced(reader, "tensorboard", spec.tensorboard);
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
   for (const ChannelSpec& channel : spec.channels) {

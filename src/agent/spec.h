@@ -42,6 +42,8 @@ struct ChannelSpec {
   std::string content_type{};  // empty: absent
   std::string record_wrapper = "None";
   std::string compression = "None";
+  std::vector<std::string> attribute_names{};  // of an augmented manifest
+  std::optional<std::int64_t> shuffle_seed{};
 };
 
 struct MetricDefinition {
@@ -82,8 +84,10 @@ struct AgentSpec {
   compute::PackageSource packages;
   // Further files of /opt/ml/input/config by their name, with their text.
   std::map<std::string, std::string> config_files;
-  std::string output_s3_uri;    // of OutputDataConfig
-  bool compress_output = true;  // CompressionType GZIP
+  std::string cache_folder;  // where jobs of this host share what they download; empty: nowhere
+  std::uint64_t cache_bytes = 0;  // of it altogether
+  std::string output_s3_uri;      // of OutputDataConfig
+  bool compress_output = true;    // CompressionType GZIP
   std::chrono::seconds max_runtime{86400};
   std::chrono::seconds stop_grace{120};
   std::string log_stream;  // "job/algo-1-1796022355"

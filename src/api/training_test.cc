@@ -144,8 +144,16 @@ TEST_F(TrainingTest, EachUnservedMemberIsRefused) {
     EXPECT_THAT(create_error(request), HasSubstr(std::string(name)));
   };
   refused([&](json::object& r) { channel(r)["InputMode"] = "Pipe"; }, "input mode 'Pipe'");
-  refused([&](json::object& r) { s3_source(r)["S3DataType"] = "ManifestFile"; },
-          "S3DataType 'ManifestFile'");
+  refused([&](json::object& r) { s3_source(r)["S3DataType"] = "Converse"; },
+          "S3DataType 'Converse'");
+  refused([&](json::object& r) { s3_source(r)["S3DataType"] = "AugmentedManifestFile"; },
+          "AttributeNames must be specified with AugmentedManifestFile");
+  refused(
+      [&](json::object& r) {
+        s3_source(r)["S3DataType"] = "ManifestFile";
+        channel(r)["InputMode"] = "FastFile";
+      },
+      "FastFile mode reads an S3Prefix, not ManifestFile");
   refused([&](json::object& r) { channel(r)["RecordWrapperType"] = "RecordIO"; },
           "RecordWrapperType 'RecordIO' works in Pipe mode only");
   refused(

@@ -3,158 +3,164 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
-#include <climits>
-#include <string_view>
+#include <algorithm>
 #include <unordered_set>
 
 #include "base/file.h"
+#include "channels/find_objects.h"
+#include "channels/folds_case.h"
+#include "channels/manifest.h"
 
 namespace atelier::channels {
 namespace fs = std::filesystem;
 namespace {
 
-// Between two batches the connections run dry for a moment, so they are large; but a stop has to
-// get through.
 constexpr std::size_t kBatchFiles = 4000;
 constexpr std::uint64_t kBatchBytes = std::uint64_t{2} << 30;
-constexpr std::size_t kMaxFiles = 50'000'000;
 
-struct Plan {
-  std::vector<objects::Download> files;
-  std::unordered_set<std::string> folders;  // relative, without an end slash
-  std::uint64_t bytes = 0;
+using Kind = ChannelSource::Kind;
+
+// The plan of an instance, and the manifest that its program sees.
+struct Planned {
+  ChannelPlan plan;
+  std::string manifest;
 };
 
-// Where a key lands: see the header.
-std::string_view relative_name(std::string_view key, std::string_view prefix) {
-  if (!prefix.empty() && prefix.back() != '/' && key.size() > prefix.size() &&
-      key[prefix.size()] == '/') {
-    return key.substr(prefix.size() + 1);
-  }
-  const std::size_t slash = prefix.rfind('/');
-  return slash == std::string_view::npos ? key : key.substr(slash + 1);
+std::vector<std::size_t> mine(const ChannelSource& source, std::size_t size) {
+  return shard_of(size, source.sharded ? source.shard : Shard{}, source.shuffle_seed);
 }
 
-Error refused(const objects::Location& object, std::string_view why) {
-  return Error{
-      Code::kInvalidArgument,
-      fmt::format("object '{}' cannot become a file of the channel: {}", object.uri(), why)};
+ChannelPlanner planner_for(const std::string& bucket, const fs::path& folder) {
+  return {bucket, folder.native().size(), folds_case(folder)};
 }
 
-// A relative name that stays in the channel's folder and fits a file system.
-Result<void> check_name(std::string_view name, const objects::Location& object,
-                        std::size_t folder_length) {
-  if (name.find('\0') != std::string_view::npos) return refused(object, "its key has a zero byte");
-  if (folder_length + 1 + name.size() >= PATH_MAX) {
-    return refused(object, fmt::format("a path has at most {} bytes", PATH_MAX - 1));
-  }
-  for (std::size_t start = 0; start <= name.size();) {
-    const std::size_t end = std::min(name.find('/', start), name.size());
-    const std::string_view part = name.substr(start, end - start);
-    if (part.empty()) return refused(object, "its key has an empty part ('//')");
-    if (part == "." || part == "..") return refused(object, "its key has a part '.' or '..'");
-    if (part.size() > NAME_MAX) {
-      return refused(object, fmt::format("a name has at most {} bytes, '{}...' has {}", NAME_MAX,
-                                         part.substr(0, 40), part.size()));
-    }
-    start = end + 1;
-  }
-  return {};
-}
-
-void add_folders(Plan& plan, std::string_view folder) {
-  // The first one that is there already has its parents.
-  while (!folder.empty() && plan.folders.emplace(folder).second) {
-    const std::size_t slash = folder.rfind('/');
-    folder = slash == std::string_view::npos ? std::string_view{} : folder.substr(0, slash);
-  }
-}
-
-Result<void> add_object(Plan& plan, objects::ObjectInfo info, const objects::Location& location,
-                        const fs::path& folder) {
-  std::string_view name = relative_name(info.key, location.key);
-  const objects::Location object{location.bucket, info.key};
-  // Consoles make an empty object "folder/" for an empty folder.
-  const bool is_folder = name.empty() || name.back() == '/';
-  if (is_folder && info.size > 0) return refused(object, "its key ends with '/', but it has bytes");
-  if (is_folder && !name.empty()) name.remove_suffix(1);
-  if (is_folder && name.empty()) return {};
-  TRY(check_name(name, object, folder.native().size()));
-  if (is_folder) {
-    add_folders(plan, name);
-    return {};
-  }
-  const std::size_t slash = name.rfind('/');
-  if (slash != std::string_view::npos) add_folders(plan, name.substr(0, slash));
-  plan.bytes += info.size;
-  fs::path path = folder / name;
-  plan.files.push_back({std::move(info.key), info.size, std::move(info.etag), std::move(path)});
-  return {};
-}
-
-Result<Plan> make_plan(objects::ObjectStore& store, const objects::Location& location,
-                       const fs::path& folder) {
-  Plan plan;
+Result<Planned> plan_prefix(objects::ObjectStore& store, const ChannelSource& source,
+                            const fs::path& folder) {
+  const objects::Location location = TRY(objects::parse_s3_uri(source.s3_uri));
+  ChannelPlanner planner = planner_for(location.bucket, folder);
+  std::vector<objects::ObjectInfo> files;
   objects::ListOptions options;
   options.prefix = location.key;
   do {
     objects::ListPage page = TRY(store.list(location.bucket, options));
-    for (objects::ObjectInfo& info : page.objects) {
-      TRY(add_object(plan, std::move(info), location, folder));
-    }
-    if (plan.files.size() > kMaxFiles) {
-      return Error{Code::kResourceExhausted,
-                   fmt::format("'{}' has more than {} objects", location.uri(), kMaxFiles)};
+    for (objects::ObjectInfo& object : page.objects) {
+      std::string name{name_below_prefix(object.key, location.key)};
+      if (name.empty() || name.back() == '/') {
+        TRY(planner.add(std::move(object), std::move(name)));  // a folder is everybody's
+      } else {
+        files.push_back(std::move(object));
+      }
     }
     options.continuation_token = std::move(page.next_token);
   } while (!options.continuation_token.empty());
-  if (plan.files.empty()) {
+  if (files.empty()) {
     return Error{Code::kNotFound, fmt::format("no object under '{}'", location.uri())};
   }
-  return plan;
-}
-
-// One name as file and folder, or two keys that land on one name.
-Result<void> check_collisions(const Plan& plan, const objects::Location& location,
-                              const fs::path& folder) {
-  std::unordered_set<std::string_view> names;
-  names.reserve(plan.files.size());
-  const std::size_t skip = folder.native().size() + 1;
-  for (const objects::Download& file : plan.files) {
-    const std::string_view name = std::string_view{file.path.native()}.substr(skip);
-    const objects::Location object{location.bucket, file.key};
-    if (plan.folders.count(std::string{name}) > 0) {
-      return refused(object, "another key needs a folder of that name");
-    }
-    if (!names.insert(name).second) return refused(object, "another key lands on the same name");
+  for (const std::size_t i : mine(source, files.size())) {
+    std::string name{name_below_prefix(files[i].key, location.key)};
+    TRY(planner.add(std::move(files[i]), std::move(name)));
   }
-  return {};
+  Planned planned;
+  planned.plan = TRY(std::move(planner).finish());
+  return planned;
 }
 
-Result<void> check_space(const Plan& plan, const fs::path& folder) {
+Result<Planned> plan_manifest(objects::ObjectStore& store, const ChannelSource& source,
+                              const fs::path& folder) {
+  const objects::Location place = TRY(objects::parse_s3_uri(source.s3_uri));
+  Planned planned;
+  planned.manifest = TRY(store.get_bytes(place.bucket, place.key, kMaxManifestBytes));
+  const Result<Manifest> read = parse_manifest(planned.manifest);
+  if (!read) return read.error().within("manifest");
+  std::vector<std::string> keys;
+  for (const std::size_t i : mine(source, read->names.size())) {
+    keys.push_back(read->prefix.key + read->names[i]);
+  }
+  ChannelPlanner planner = planner_for(read->prefix.bucket, folder);
+  for (objects::ObjectInfo& object :
+       TRY(find_objects(store, read->prefix.bucket, std::move(keys)))) {
+    std::string name = object.key.substr(read->prefix.key.size());
+    // "s3://b/train" and "/a.jpg" are written by people as well.
+    name.erase(0, std::min(name.find_first_not_of('/'), name.size()));
+    TRY(planner.add(std::move(object), std::move(name)));
+  }
+  planned.plan = TRY(std::move(planner).finish());
+  return planned;
+}
+
+Result<Planned> plan_augmented(objects::ObjectStore& store, const ChannelSource& source,
+                               const fs::path& folder) {
+  const objects::Location place = TRY(objects::parse_s3_uri(source.s3_uri));
+  const std::string text = TRY(store.get_bytes(place.bucket, place.key, kMaxManifestBytes));
+  const Result<std::vector<AugmentedLine>> lines =
+      parse_augmented_manifest(text, source.attribute_names);
+  if (!lines) return lines.error().within("augmented manifest");
+  Planned planned;
+  std::vector<std::string> keys;
+  std::string bucket;
+  for (const std::size_t i : mine(source, lines->size())) {
+    const AugmentedLine& line = (*lines)[i];
+    planned.manifest += line.text + '\n';
+    for (const objects::Location& reference : line.references) {
+      if (bucket.empty()) bucket = reference.bucket;
+      if (reference.bucket != bucket) {
+        return Error{Code::kInvalidArgument,
+                     fmt::format("augmented manifest: '{}' lies in another bucket than '{}'; all "
+                                 "objects of a channel come from one",
+                                 reference.uri(), bucket)};
+      }
+      keys.push_back(reference.key);
+    }
+  }
+  ChannelPlanner planner = planner_for(bucket, folder);
+  for (objects::ObjectInfo& object : TRY(find_objects(store, bucket, std::move(keys)))) {
+    std::string name = object.key;
+    TRY(planner.add(std::move(object), std::move(name)));
+  }
+  planned.plan = TRY(std::move(planner).finish());
+  return planned;
+}
+
+Result<Planned> plan_source(objects::ObjectStore& store, const ChannelSource& source,
+                            const fs::path& folder) {
+  switch (source.kind) {
+    case Kind::kPrefix:
+      return plan_prefix(store, source, folder);
+    case Kind::kManifest:
+      return plan_manifest(store, source, folder);
+    case Kind::kAugmentedManifest:
+      return plan_augmented(store, source, folder);
+  }
+  return Error{Code::kInternal, "a channel of no kind"};
+}
+
+Result<void> check_space(std::uint64_t bytes, const fs::path& folder) {
   struct statvfs info {};
   if (statvfs(folder.c_str(), &info) != 0) {
     return error_from_errno("statvfs '" + folder.string() + "'", errno);
   }
   const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
-  if (plan.bytes > free) {
-    return Error{Code::kResourceExhausted,
-                 fmt::format("the channel has {} bytes, and the disk of '{}' has {} free",
-                             plan.bytes, folder.string(), free)};
-  }
-  return {};
+  if (bytes <= free) return {};
+  return Error{Code::kResourceExhausted,
+               fmt::format("the channel has {} bytes, and the disk of '{}' has {} free", bytes,
+                           folder.string(), free)};
 }
 
-Result<void> download(objects::ObjectStore& store, const std::string& bucket, Plan plan,
+// Between two batches the connections run dry for a moment, so they are large; but a stop has to
+// get through.
+Result<void> download(objects::ObjectStore& store, ChannelPlan plan, const fs::path& folder,
                       const objects::Progress& progress, const std::function<bool()>& cancelled) {
+  TRY(check_space(plan.bytes, folder));
   std::uint64_t done = 0;
   for (std::size_t first = 0; first < plan.files.size();) {
     if (cancelled && cancelled()) return Error{Code::kCancelled, "the download was stopped"};
     std::vector<objects::Download> batch;
     std::uint64_t bytes = 0;
     while (first < plan.files.size() && batch.size() < kBatchFiles && bytes < kBatchBytes) {
-      bytes += plan.files[first].size;
-      batch.push_back(std::move(plan.files[first++]));
+      PlannedFile& file = plan.files[first++];
+      bytes += file.object.size;
+      batch.push_back({std::move(file.object.key), file.object.size, std::move(file.object.etag),
+                       folder / file.name});
     }
     objects::Progress batch_progress;
     if (progress) {
@@ -162,7 +168,7 @@ Result<void> download(objects::ObjectStore& store, const std::string& bucket, Pl
         progress(done + now, total);
       };
     }
-    TRY(store.download_many(bucket, std::move(batch), batch_progress));
+    TRY(store.download_many(plan.bucket, std::move(batch), batch_progress));
     done += bytes;
   }
   return {};
@@ -170,19 +176,39 @@ Result<void> download(objects::ObjectStore& store, const std::string& bucket, Pl
 
 }  // namespace
 
+Result<FileChannelReport> fill_file_channel(objects::ObjectStore& store,
+                                            const ChannelSource& source, const fs::path& folder,
+                                            ObjectCache* cache, const objects::Progress& progress,
+                                            const std::function<bool()>& cancelled) {
+  Planned planned = TRY(plan_source(store, source, folder));
+  ChannelPlan& plan = planned.plan;
+  TRY(make_folders(folder));
+  for (const std::string& name : plan.folders) TRY(make_folders(folder / name));
+  FileChannelReport report;
+  report.files = plan.files.size();
+  report.bytes = plan.bytes;
+  report.manifest = std::move(planned.manifest);
+  if (cache == nullptr) {
+    TRY(download(store, std::move(plan), folder, progress, cancelled));
+    return report;
+  }
+  std::vector<CacheFile> files;
+  files.reserve(plan.files.size());
+  for (PlannedFile& file : plan.files) {
+    files.push_back({std::move(file.object), folder / file.name});
+  }
+  report.from_cache =
+      TRY(cache->fill(store, plan.bucket, std::move(files), progress, cancelled)).found;
+  return report;
+}
+
 Result<FileChannelReport> fill_file_channel(objects::ObjectStore& store, const std::string& s3_uri,
                                             const fs::path& folder,
                                             const objects::Progress& progress,
                                             const std::function<bool()>& cancelled) {
-  const objects::Location location = TRY(objects::parse_s3_uri(s3_uri));
-  Plan plan = TRY(make_plan(store, location, folder));
-  TRY(check_collisions(plan, location, folder));
-  TRY(make_folders(folder));
-  TRY(check_space(plan, folder));
-  for (const std::string& name : plan.folders) TRY(make_folders(folder / name));
-  const FileChannelReport report{plan.files.size(), plan.bytes};
-  TRY(download(store, location.bucket, std::move(plan), progress, cancelled));
-  return report;
+  ChannelSource source;
+  source.s3_uri = s3_uri;
+  return fill_file_channel(store, source, folder, nullptr, progress, cancelled);
 }
 
 }  // namespace atelier::channels

@@ -1,5 +1,7 @@
 #include "channels/file_channel.h"
 
+#include "channels/find_objects.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -117,6 +119,75 @@ TEST_F(FileChannelTest, ManyFilesAreReportedAndCountedByTheByte) {
   EXPECT_EQ(report.bytes, 10 + 90 * 2 + 900 * 3 + 1500 * 4U);
   EXPECT_EQ(most, report.bytes);
   EXPECT_EQ(read_file(target_ / "6/2498").value(), "2498");
+}
+
+TEST_F(FileChannelTest, AManifestNamesItsObjectsAndWhatIsMissing) {
+  put({"m/a/1", "m/a/2", "m/b/3", "m/not-named"});
+  store_->put("data", "list", R"([{"prefix":"s3://data/m/"},"b/3","a/1"])", {}).value();
+  ChannelSource source;
+  source.s3_uri = "s3://data/list";
+  source.kind = ChannelSource::Kind::kManifest;
+  const auto filled = fill_file_channel(*store_, source, target_, nullptr, {}).value();
+  EXPECT_EQ(filled.files, 2U);
+  EXPECT_EQ(filled.manifest, R"([{"prefix":"s3://data/m/"},"b/3","a/1"])");
+  EXPECT_EQ(read_file(target_ / "b/3").value(), "bytes of m/b/3");
+  EXPECT_FALSE(fs::exists(target_ / "not-named"));
+  store_->put("data", "list", R"([{"prefix":"s3://data/m"},"/b/3","/b/4","/a/0","/z"])", {})
+      .value();
+  const auto missing = fill_file_channel(*store_, source, target_, nullptr, {});
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr("3 objects"));
+  EXPECT_THAT(missing.error().message, HasSubstr("'m/a/0', 'm/b/4', 'm/z'"));
+}
+
+TEST_F(FileChannelTest, AnAugmentedManifestBringsItsReferencesUnderTheirKeys) {
+  put({"img/1", "img/2"});
+  const std::string text =
+      "{\"i-ref\":\"s3://data/img/2\",\"c\":1}\n{\"i-ref\":\"s3://data/img/1\",\"c\":0}\n";
+  store_->put("data", "lines", text, {}).value();
+  ChannelSource source;
+  source.s3_uri = "s3://data/lines";
+  source.kind = ChannelSource::Kind::kAugmentedManifest;
+  source.attribute_names = {"i-ref", "c"};
+  EXPECT_EQ(fill_file_channel(*store_, source, target_, nullptr, {})->manifest, text);
+  EXPECT_EQ(read_file(target_ / "img/1").value(), "bytes of img/1");
+  // The second of two instances.
+  fs::remove_all(target_);
+  source.sharded = true;
+  source.shard = {1, 2};
+  EXPECT_EQ(fill_file_channel(*store_, source, target_, nullptr, {})->files, 1U);
+  EXPECT_FALSE(fs::exists(target_ / "img/2"));
+}
+
+TEST_F(FileChannelTest, ManifestsOfManyObjectsFarApartAndCloseTogetherAreFound) {
+  std::vector<objects::Upload> items;
+  for (int i = 0; i < 1300; ++i) {
+    items.push_back(
+        {.key = "n/" + std::to_string(10'000 + i), .path = {}, .bytes = "x", .options = {}});
+  }
+  store_->upload_many("data", std::move(items), {}).value();
+  std::vector<std::string> keys;
+  for (int i = 1299; i >= 0; --i) {
+    if (i < 300 || i % 250 == 0) keys.push_back("n/" + std::to_string(10'000 + i));
+  }
+  std::vector<std::string> found;
+  const auto objects = find_objects(*store_, "data", keys).value();
+  for (const objects::ObjectInfo& object : objects) found.push_back(object.key);
+  EXPECT_EQ(found, keys);
+}
+
+TEST_F(FileChannelTest, ShardsOfAPrefixAreByKey) {
+  put({"s/0", "s/1", "s/2", "s/3", "s/4"});
+  ChannelSource source;
+  source.s3_uri = "s3://data/s/";
+  source.sharded = true;
+  source.shard = {1, 2};
+  EXPECT_EQ(fill_file_channel(*store_, source, target_, nullptr, {})->files, 2U);
+  EXPECT_TRUE(fs::exists(target_ / "1"));
+  EXPECT_TRUE(fs::exists(target_ / "3"));
+  source.shard = {6, 7};
+  fs::remove_all(target_);
+  EXPECT_EQ(fill_file_channel(*store_, source, target_, nullptr, {})->files, 0U);
 }
 
 TEST_F(FileChannelTest, AStopEndsItBeforeTheNextBatch) {

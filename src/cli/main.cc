@@ -48,6 +48,7 @@ int main(int argc, char** argv) {
   add_train(program, outcome);
   add_jobs(program, outcome);
   add_s3(program, outcome);
+  add_cache(program, outcome);
   add_agent(program, outcome);
   try {
     program.parse(argc, argv);

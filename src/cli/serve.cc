@@ -35,6 +35,7 @@ struct ServeOptions {
   std::string python = "/usr/bin/python3";
   std::string packages;  // empty: as before
   bool audit_reads = false;
+  std::optional<std::uint64_t> cache_bytes;
   bool verbose = false;
 };
 
@@ -92,6 +93,14 @@ Result<compute::PackageSource> package_source(const ServeOptions& options, const
   }
   TRY(compute::store_package_source(folder, *source));
   return source;
+}
+
+// A fifth of the disk, unless --cache-size says otherwise.
+std::uint64_t cache_bytes(const ServeOptions& options, const fs::path& folder) {
+  if (options.cache_bytes) return *options.cache_bytes;
+  std::error_code unknown;
+  const fs::space_info disk = fs::space(folder, unknown);
+  return unknown ? 0 : disk.capacity / 5;
 }
 
 // What atelier-vision needs to see besides the system's folders: itself, its libraries, and the
@@ -177,6 +186,8 @@ Result<void> serve(const ServeOptions& options) {
   job_options.account = kAccount;
   job_options.instances = TRY(instance_table(folder));
   job_options.runtimes = runtimes(options, self);
+  job_options.cache_folder = folder / "cache";
+  job_options.cache_bytes = cache_bytes(options, folder);
   job_options.packages = TRY(package_source(options, folder));
   job_options.s3 = [url, folder, region = options.region] {
     return objects::S3Endpoint{*url, region, {}, {}, (folder / "endpoint").string()};
@@ -222,6 +233,10 @@ void add_serve(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<ServeOptions>();
   options->data_folder = default_data_folder().string();
   CLI::App* verb = program.add_subcommand("serve", "Starts the server: API, object store and jobs");
+  verb->add_option("--cache-size", options->cache_bytes,
+                   "What jobs may share of their downloaded data, such as 200GB; 0: nothing. "
+                   "Without it a fifth of the disk")
+      ->transform(CLI::AsSizeValue(true));
   verb->add_option("--data-dir", options->data_folder, "Where keys, objects and jobs are kept")
       ->capture_default_str();
   verb->add_option("--listen", options->listen.listen, "ADDR:PORT; port 0 picks a free one")

@@ -37,6 +37,7 @@ void add_serve(CLI::App& program, Outcome& outcome);
 void add_agent(CLI::App& program, Outcome& outcome);
 void add_key(CLI::App& program, Outcome& outcome);
 void add_audit(CLI::App& program, Outcome& outcome);
+void add_cache(CLI::App& program, Outcome& outcome);
 void add_env(CLI::App& program, Outcome& outcome);
 void add_init(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);

@@ -354,6 +354,8 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   plan.spec.s3 = options_.s3();
   plan.spec.packages = options_.packages;
   if (options_.give_keys) options_.give_keys(job, plan.spec);
+  plan.spec.cache_folder = options_.cache_folder.string();
+  plan.spec.cache_bytes = options_.cache_bytes;
   plan.spec.log_stream = job.log_stream;
   plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
   plan.spec.memory_gib = job.memory_gib;

@@ -84,6 +84,8 @@ class Builder {
         // Which objects it names is known once it is read; those of its bucket may be.
         allow_objects({"s3:GetObject"}, *at, "");
         allow_objects({"s3:GetObject"}, {at->bucket, ""}, "*");
+        // Sizes and ETags come from listings.
+        allow_listing({at->bucket, ""}, "*");
       } else {
         // As SageMaker means it: every key that begins so.
         allow_objects({"s3:GetObject"}, *at, "*");

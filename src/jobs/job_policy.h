@@ -1,8 +1,8 @@
 // What a job's own keys may do: exactly what its request names, as a policy. A pure function of the
 // body of CreateTrainingJob.
 //
-// Read: the prefix of each S3 channel (for a manifest: itself, and the objects of its bucket), and
-// the archive of a script's source. Write: below TrainingJobName in the paths of
+// Read: the prefix of each S3 channel (for a manifest: itself, and the objects and listings of its
+// bucket), and the archive of a script's source. Write: below TrainingJobName in the paths of
 // output, debugger and TensorBoard. Both, and remove: the checkpoints. Nothing else.
 #pragma once
 

@@ -76,6 +76,12 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
   spec.content_type = text(channel, "ContentType");
   spec.record_wrapper = text(channel, "RecordWrapperType", "None");
   spec.compression = text(channel, "CompressionType", "None");
+  spec.attribute_names = texts(s3, "AttributeNames");
+  if (!spec.attribute_names.empty() && spec.s3_data_type != "AugmentedManifestFile") {
+    warnings.push_back(fmt::format("channel '{}': AttributeNames has no effect with {}.", spec.name,
+                                   spec.s3_data_type));
+  }
+  spec.shuffle_seed = find_int(member(channel, "ShuffleConfig"), "Seed");
   if (text(channel, "InputMode", std::string{job_mode}) == "FastFile") {
     warnings.push_back(
         fmt::format("channel '{}': FastFile is not served yet; the objects are copied before the "

@@ -63,17 +63,29 @@ void check_algorithm(const json::value& request, Findings& found) {
   }
 }
 
+void check_data_type(const std::string& where, const json::value& source, Findings& found) {
+  const std::string type = text(source, "S3DataType");
+  const bool augmented = type == "AugmentedManifestFile";
+  if (type == "Converse") {
+    found.unserved.push_back(
+        fmt::format("{}.DataSource.S3DataSource.S3DataType 'Converse': S3Prefix, ManifestFile and "
+                    "AugmentedManifestFile are read",
+                    where));
+  }
+  if (augmented && !has_any(source, "AttributeNames")) {
+    found.wrong.push_back(fmt::format(
+        "{}.DataSource.S3DataSource.AttributeNames must be specified with AugmentedManifestFile",
+        where));
+  }
+}
+
 void check_s3_source(const std::string& where, const json::value& source, Findings& found) {
   const std::string uri = text(source, "S3Uri");
   if (!is_s3_uri(uri)) {
     found.wrong.push_back(fmt::format(
         "{}.DataSource.S3DataSource.S3Uri '{}' is not of the form s3://bucket/prefix", where, uri));
   }
-  const std::string type = text(source, "S3DataType");
-  if (type != "S3Prefix") {
-    found.unserved.push_back(fmt::format(
-        "{}.DataSource.S3DataSource.S3DataType '{}': only S3Prefix is read", where, type));
-  }
+  check_data_type(where, source, found);
   for (const std::string_view access : {"ModelAccessConfig", "HubAccessConfig"}) {
     if (has_any(source, access)) {
       found.unserved.push_back(
@@ -115,6 +127,11 @@ void check_channel(const json::value& channel, const std::string& job_mode, Find
     found.unserved.push_back(
         fmt::format("{}: input mode 'Pipe': only File and FastFile are served", where));
   }
+  const std::string type =
+      text(member(member(channel, "DataSource"), "S3DataSource"), "S3DataType");
+  if (mode == "FastFile" && type.ends_with("ManifestFile")) {
+    found.wrong.push_back(fmt::format("{}: FastFile mode reads an S3Prefix, not {}", where, type));
+  }
   const auto pipe_only = [&](std::string_view name) {
     const std::string value = find_string(channel, name).value_or("None");
     if (value == "None") return;
@@ -141,6 +158,17 @@ void check_channels(const json::value& request, Findings& found) {
                       name));
     }
     check_channel(channel, mode, found);
+  }
+  // The manifest of channel "a" becomes the file a-manifest beside the folders of the channels.
+  for (const json::value& channel : *channels) {
+    const std::string name = text(channel, "ChannelName");
+    const json::value& source = member(member(channel, "DataSource"), "S3DataSource");
+    if (text(source, "S3DataType").ends_with("ManifestFile") &&
+        names.contains(name + "-manifest")) {
+      found.wrong.push_back(fmt::format(
+          "InputDataConfig channel '{0}-manifest': the manifest of channel '{0}' has that name",
+          name));
+    }
   }
 }
 
@@ -273,6 +301,7 @@ constexpr std::string_view kActedOn[] = {
     "InputDataConfig.ChannelName",
     "InputDataConfig.CompressionType",
     "InputDataConfig.ContentType",
+    "InputDataConfig.DataSource.S3DataSource.AttributeNames",
     "InputDataConfig.DataSource.S3DataSource.S3DataDistributionType",
     "InputDataConfig.DataSource.S3DataSource.S3DataType",
     "InputDataConfig.DataSource.S3DataSource.S3Uri",
@@ -317,7 +346,8 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"AlgorithmSpecification.TrainingImageConfig", "no registry is asked for the image"},
     {"DebugHookConfig.CollectionConfigurations", "tensors are not uploaded yet"},
     {"ExperimentConfig", "there is no experiment tracker"},
-    {"InputDataConfig.ShuffleConfig", "copied files have no order"},
+    {"InputDataConfig.ShuffleConfig",
+     "copied files have no order; only with ShardedByS3Key it decides which instance gets what"},
     {"ProfilerConfig.ProfilingIntervalInMilliseconds", "jobs are not profiled yet"},
     {"ProfilerConfig.ProfilingParameters", "jobs are not profiled yet"},
     {"ResourceConfig.KeepAlivePeriodInSeconds", "there is no instance to keep warm"},

@@ -160,8 +160,8 @@ TEST_F(RequestTest, WhatCannotBeDoneIsRefusedByName) {
       .get_array()[0]
       .get_object()["DataSource"]
       .get_object()["S3DataSource"]
-      .get_object()["S3DataType"] = "ManifestFile";
-  EXPECT_THAT(refusal(manifest).message, HasSubstr("S3DataType 'ManifestFile'"));
+      .get_object()["S3DataType"] = "Converse";
+  EXPECT_THAT(refusal(manifest).message, HasSubstr("S3DataType 'Converse'"));
 }
 
 TEST_F(RequestTest, WhatIsWrongIsRefusedByName) {

@@ -35,6 +35,8 @@ struct ServiceOptions {
   compute::InstanceTable instances;
   compute::RuntimeTable runtimes;
   compute::PackageSource packages;                        // of the jobs' pip
+  std::filesystem::path cache_folder;                     // where jobs share what they download
+  std::uint64_t cache_bytes = 0;                          // 0: they do not
   compute::HostCapacity host = compute::host_capacity();  // what jobs may use together
   // Journals are watched; this is how often they are looked at besides, should a notice be lost.
   std::chrono::milliseconds scan_interval{5000};
