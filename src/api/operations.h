@@ -27,12 +27,20 @@ using Handler = Outcome (*)(const Call& call);
 // Null when the operation has no handler here.
 Handler find_handler(std::string_view signing_name, std::string_view operation);
 
-// training_change.cc, training_describe.cc, training_list.cc
+// training_change.cc, training_describe.cc, training_list.cc, training_update.cc
 Outcome create_training_job(const Call& call);
 Outcome describe_training_job(const Call& call);
 Outcome list_training_jobs(const Call& call);
 Outcome stop_training_job(const Call& call);
+Outcome update_training_job(const Call& call);
+Outcome delete_training_job(const Call& call);
+// tags.cc
+Outcome add_tags(const Call& call);
 Outcome list_tags(const Call& call);
+Outcome delete_tags(const Call& call);
+// search.cc
+Outcome search(const Call& call);
+Outcome get_search_suggestions(const Call& call);
 // logs.cc
 Outcome describe_log_streams(const Call& call);
 Outcome get_log_events(const Call& call);

@@ -1,4 +1,4 @@
-// DescribeTrainingJob, and ListTags, which attach() of the SDK asks next.
+// DescribeTrainingJob.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -114,19 +114,14 @@ ApiError job_not_found(std::string_view name) {
       fmt::format("Requested resource not found. Could not find training job '{}'.", name));
 }
 
-Outcome describe_training_job(const Call& call) {
-  const std::string name = find_string(call.input, "TrainingJobName").value_or("");
-  const Result<jobs::TrainingJob> found = call.parts.jobs.describe(name);
-  if (!found) {
-    return found.error().code == Code::kNotFound ? job_not_found(name) : from_error(found.error());
-  }
-  const jobs::TrainingJob& job = *found;
-  const Result<json::value> request = parse_json(job.request_json, 64, call.storage);
-  if (!request) return from_error(request.error().within("the stored request of " + name));
+Result<json::object> training_job_document(const jobs::TrainingJob& job, const Shape& shape,
+                                           Time now, const json::storage_ptr& storage) {
+  const Result<json::value> request = parse_json(job.request_json, 64, storage);
+  if (!request) return request.error().within("the stored request of " + job.name);
 
-  json::value reply = project(*request, *call.operation.output, call.storage);
+  json::value reply = project(*request, shape, storage);
   json::object& out = reply.get_object();
-  out.reserve(call.operation.output->members.size());
+  out.reserve(shape.members.size());
   out["TrainingJobName"] = job.name;
   out["TrainingJobArn"] = job.arn;
   out["TrainingJobStatus"] = job.status;
@@ -135,29 +130,24 @@ Outcome describe_training_job(const Call& call) {
     out["FailureReason"] = cut_text(job.failure_reason, kFailureReasonCharacters);
   }
   complete_request(out, job);
-  add_times(out, job, call.parts.clock.now());
-  out["SecondaryStatusTransitions"] = transitions_of(job, *request, call.storage);
-  if (json::array metrics = metrics_of(job, call.storage); !metrics.empty()) {
+  add_times(out, job, now);
+  out["SecondaryStatusTransitions"] = transitions_of(job, *request, storage);
+  if (json::array metrics = metrics_of(job, storage); !metrics.empty()) {
     out["FinalMetricDataList"] = std::move(metrics);
   }
   return std::move(out);
 }
 
-Outcome list_tags(const Call& call) {
-  const std::string arn = find_string(call.input, "ResourceArn").value_or("");
-  const std::size_t kind = arn.find(":training-job/");
-  const std::string name =
-      kind == std::string::npos ? "" : arn.substr(kind + std::string_view(":training-job/").size());
+Outcome describe_training_job(const Call& call) {
+  const std::string name = find_string(call.input, "TrainingJobName").value_or("");
   const Result<jobs::TrainingJob> job = call.parts.jobs.describe(name);
-  if (!job && job.error().code != Code::kNotFound) return from_error(job.error());
-  if (!job || job->arn != arn) {
-    return validation_error(fmt::format("Requested resource not found. Could not find '{}'.", arn));
+  if (!job) {
+    return job.error().code == Code::kNotFound ? job_not_found(name) : from_error(job.error());
   }
-  const Result<json::value> request = parse_json(job->request_json);
-  if (!request) return from_error(request.error().within("the stored request of " + name));
-  // All in one page: the SDK's paging of tags never asks for a second.
-  const json::array* tags = find_array(*request, "Tags");
-  return json::object{{"Tags", tags != nullptr ? *tags : json::array{}}};
+  Result<json::object> document =
+      training_job_document(*job, *call.operation.output, call.parts.clock.now(), call.storage);
+  if (!document) return from_error(document.error());
+  return *std::move(document);
 }
 
 }  // namespace atelier::api

@@ -25,6 +25,14 @@ jobs::ListQuery list_query(const json::value& input) {
   query.ascending = find_string(input, "SortOrder").value_or("Ascending") == "Ascending";
   query.max_results = static_cast<std::size_t>(find_int(input, "MaxResults").value_or(10));
   query.next_token = find_string(input, "NextToken").value_or("");
+  if (const auto plan = find_string(input, "TrainingPlanArnEquals")) {
+    query.filter_id = *plan;
+    query.filter = [plan = *plan](const jobs::TrainingJob& job) {
+      const Result<json::value> request = parse_json(job.request_json);
+      const json::object* resources = request ? find_object(*request, "ResourceConfig") : nullptr;
+      return resources != nullptr && find_string(*resources, "TrainingPlanArn") == plan;
+    };
+  }
   return query;
 }
 
@@ -44,10 +52,8 @@ json::object summary_of(const jobs::TrainingJob& job) {
 Outcome list_training_jobs(const Call& call) {
   json::array summaries;
   json::object out;
-  // No job here has a warm pool or a training plan, so none equals one that is asked for.
-  const bool impossible = find_string(call.input, "WarmPoolStatusEquals").has_value() ||
-                          find_string(call.input, "TrainingPlanArnEquals").has_value();
-  if (!impossible) {
+  // No job here has a warm pool, so none equals one that is asked for.
+  if (!find_string(call.input, "WarmPoolStatusEquals")) {
     const Result<jobs::JobPage> page = call.parts.jobs.list(list_query(call.input));
     if (!page) return from_error(page.error());
     summaries.reserve(page->jobs.size());

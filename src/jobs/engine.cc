@@ -6,6 +6,7 @@
 
 #include "agent/journal.h"
 #include "agent/spec.h"
+#include "base/id.h"
 #include "base/log.h"
 #include "jobs/metrics.h"
 #include "jobs/request.h"
@@ -262,7 +263,75 @@ Result<void> Engine::stop(const std::string& name) {
   return {};
 }
 
+Result<void> Engine::change_request(const std::string& name, const RequestChange& change) {
+  const std::scoped_lock lock(mutex_);
+  const TrainingJob job = TRY(store_.load(name));
+  std::string request = job.request_json;
+  const bool of_the_job = TRY(change(job, request));
+  TRY(store_.replace_request(name, job.version, request,
+                             of_the_job ? std::optional{clock_.now()} : std::nullopt));
+  notify();
+  return {};
+}
+
+Result<void> Engine::remove(const std::string& name) {
+  fs::path aside;
+  {
+    const std::scoped_lock lock(mutex_);
+    const TrainingJob job = TRY(store_.load(name));
+    if (!job.terminal()) {
+      return Error{Code::kFailedPrecondition,
+                   fmt::format("training job '{}' is {}: only a job that is Completed, Failed or "
+                               "Stopped can be deleted; stop it first",
+                               name, job.status)};
+    }
+    const fs::path folder = folder_of(name);
+    const bool unclean = agent::needs_cleaning(folder);
+    if (unclean) TRY(agent::launch_agent(options_.agent_program, folder));
+    if (unclean || agent::agent_alive(folder)) {
+      return Error{Code::kUnavailable,
+                   fmt::format("training job '{}' has ended, and its agent still cleans up: try "
+                               "again in a moment",
+                               name),
+                   Retry::kYes};
+    }
+    TRY(store_.remove(name, job.version));
+    aside = TRY(set_aside(name));
+    notify();
+  }
+  std::error_code failure;
+  fs::remove_all(aside, failure);  // what is left goes with the next start
+  return {};
+}
+
+Result<fs::path> Engine::set_aside(const std::string& name) {
+  const fs::path removed = options_.folder / ".removed";
+  TRY(make_folders(removed, 0700));
+  fs::path aside = removed / fmt::format("{}.{}", name, random_id());
+  std::error_code failure;
+  fs::rename(folder_of(name), aside, failure);
+  if (failure && failure != std::errc::no_such_file_or_directory) {
+    return Error{Code::kIo,
+                 fmt::format("rename of {}: {}", folder_of(name).string(), failure.message())};
+  }
+  TRY(store_.forget_removed(name));
+  return aside;
+}
+
+// Removals that an earlier process was killed in.
+void Engine::finish_removals() {
+  const Result<std::vector<std::string>> names = store_.removed();
+  if (!names) return log::error("removed jobs: " + names.error().message);
+  for (const std::string& name : *names) {
+    const Result<fs::path> aside = set_aside(name);
+    if (!aside) log::error("removed job '" + name + "': " + aside.error().message);
+  }
+  std::error_code failure;
+  fs::remove_all(options_.folder / ".removed", failure);
+}
+
 Result<void> Engine::adopt() {
+  finish_removals();
   const std::vector<TrainingJob> jobs = TRY(store_.load_active());
   {
     const std::scoped_lock lock(mutex_);

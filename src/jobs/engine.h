@@ -36,6 +36,8 @@ class Engine {
   Result<void> submit(TrainingJob job);
   Result<void> stop(const std::string& name);
   Result<void> interrupt(const std::string& name, const std::string& why);
+  Result<void> change_request(const std::string& name, const RequestChange& change);
+  Result<void> remove(const std::string& name);  // see Service::remove()
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit);
   [[nodiscard]] std::filesystem::path folder_of(const std::string& name) const {
     return options_.folder / name;
@@ -52,6 +54,9 @@ class Engine {
 
   // Under mutex_: one step of a job, committed, with its effects queued.
   Result<TrainingJob> change(const std::string& name, const Decide& decide);
+  // Takes the folder of a removed job out of the way of a new job of that name; the path where it
+  // lies now, which is to be deleted.
+  Result<std::filesystem::path> set_aside(const std::string& name);
   Result<TrainingJob> happen(const std::string& name, const Event& event);
   void queue_effects(const std::string& name, const std::vector<Effect>& effects);
   void settle(const TrainingJob& before, const TrainingJob& after);
@@ -66,6 +71,7 @@ class Engine {
   void loop();
   Result<void> carry_out(const Task& task);
   Result<void> launch(const std::string& name);
+  void finish_removals();
   Result<void> write_spec(const TrainingJob& job);
   Result<void> take_in(const std::string& name);
   Result<void> look_at(const std::string& name);

@@ -215,15 +215,11 @@ void check_stopping(const json::value& request, Findings& found) {
   }
 }
 
-void check_tags(const json::value& request, Findings& found) {
+void check_request_tags(const json::value& request, Findings& found) {
   const json::array* tags = find_array(request, "Tags");
   if (tags == nullptr) return;
-  std::set<std::string> keys;
-  for (const json::value& tag : *tags) {
-    const std::string key = text(tag, "Key");
-    if (!keys.insert(key).second) {
-      found.wrong.push_back(fmt::format("Duplicate tag key '{}' in Tags", key));
-    }
+  if (const Result<void> fine = check_tags(*tags); !fine) {
+    found.wrong.push_back(fine.error().message);
   }
 }
 
@@ -404,7 +400,7 @@ Result<void> check_request(const json::value& request) {
   check_resources(request, found);
   check_stopping(request, found);
   check_outputs(request, found);
-  check_tags(request, found);
+  check_request_tags(request, found);
   check_rules(request, "DebugRuleConfigurations", found);
   check_rules(request, "ProfilerRuleConfigurations", found);
   if (!found.wrong.empty()) {
@@ -413,6 +409,23 @@ Result<void> check_request(const json::value& request) {
   if (!found.unserved.empty()) {
     return Error{Code::kUnimplemented, fmt::format("This version of Atelier can not honour: {}",
                                                    fmt::join(found.unserved, "; "))};
+  }
+  return {};
+}
+
+Result<void> check_tags(const json::array& tags) {
+  std::set<std::string> keys;
+  for (const json::value& tag : tags) {
+    const std::string key = text(tag, "Key");
+    if (key.starts_with("aws:")) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("Tag key '{}' in Tags: keys that begin with aws: are AWS's own, and "
+                               "can not be set",
+                               key)};
+    }
+    if (!keys.insert(key).second) {
+      return Error{Code::kInvalidArgument, fmt::format("Duplicate tag key '{}' in Tags", key)};
+    }
   }
   return {};
 }

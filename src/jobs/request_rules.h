@@ -21,6 +21,9 @@ inline constexpr std::string_view kCreatedBy = "AtelierCreatedBy";
 // kUnimplemented all that this version cannot honour.
 Result<void> check_request(const boost::json::value& request);
 
+// Tags that come with a create or later: no key twice, none of AWS's own. kInvalidArgument.
+Result<void> check_tags(const boost::json::array& tags);
+
 // A sentence for each member of the request that is kept and shown but has no effect here, for the
 // job's status message.
 std::vector<std::string> request_notes(const boost::json::value& request);

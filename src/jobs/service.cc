@@ -56,6 +56,10 @@ class LocalService final : public Service {
   Result<void> interrupt(const std::string& name, const std::string& why) override {
     return engine_->interrupt(name, why);
   }
+  Result<void> change_request(const std::string& name, const RequestChange& change) override {
+    return engine_->change_request(name, change);
+  }
+  Result<void> remove(const std::string& name) override { return engine_->remove(name); }
 
   Result<std::vector<LogStream>> log_streams(const std::string& prefix) override {
     std::vector<LogStream> streams;
@@ -98,7 +102,7 @@ class LocalService final : public Service {
     }
     if (!there) return there.error();
     if (!wanted.invocation_id.empty() && there->invocation_id == wanted.invocation_id &&
-        there->request_json == wanted.request_json) {
+        TRY(store_->created_as(wanted.name)) == wanted.request_json) {
       return there->arn;
     }
     return Error{Code::kAlreadyExists,

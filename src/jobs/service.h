@@ -62,6 +62,10 @@ struct LogQueryPage {
   std::string next_forward_token, next_backward_token;
 };
 
+// Changes the request of `job`, as updates and tags do; an error leaves all as it was. True when
+// that is a change of the job itself, which its LastModifiedTime shows.
+using RequestChange = std::function<Result<bool>(const TrainingJob& job, std::string& request)>;
+
 class Service {
  public:
   // Opens the store, adopts agents that still run, takes in what their journals say, fails jobs
@@ -81,6 +85,12 @@ class Service {
   // Takes the host's share from a spot job that runs, with notice; it waits for room and runs
   // again. kFailedPrecondition for a job that is not spot, or does not run.
   virtual Result<void> interrupt(const std::string& name, const std::string& why) = 0;
+  // In one step with the look at the job that `change` is given. Agents that run are not told.
+  virtual Result<void> change_request(const std::string& name, const RequestChange& change) = 0;
+  // Removes the record, logs and metrics of a job that has ended; its objects in S3 stay, and its
+  // name is free again. kFailedPrecondition while it has not ended, kUnavailable while its agent
+  // still cleans up.
+  virtual Result<void> remove(const std::string& name) = 0;
 
   virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
   virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;

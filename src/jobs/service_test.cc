@@ -14,6 +14,7 @@
 
 #include "agent/spec.h"
 #include "base/file.h"
+#include "jobs/store.h"
 #include "jobs/testing.h"
 
 namespace atelier::jobs {
@@ -64,6 +65,12 @@ class ServiceTest : public ::testing::Test {
     ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
     ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
   }
+  // Until it has left, some milliseconds after its last event: its lock is there to be had then.
+  void wait_for_agent(const std::string& name) {
+    const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
+    ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
+    ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+  }
   static bool trains(const TrainingJob& job) { return job.secondary_status == "Training"; }
 };
 
@@ -108,6 +115,71 @@ TEST_F(ServiceTest, ARetriedCreateGetsTheSameAnswerAndAnotherIsRefused) {
   wait_for_end(*service_, "a");
   EXPECT_EQ(*service_->create(request, "id-1"), arn) << "after its end, too";
   EXPECT_EQ(starts("a"), "1");
+}
+
+TEST_F(ServiceTest, AChangedRequestIsKeptAndTheCreateIsStillTheSame) {
+  open_and_run();
+  const std::string request = request_for({.name = "a"});
+  const std::string arn = *service_->create(request, "id-1");
+  const TrainingJob before = wait_for_end(*service_, "a");
+  const auto to = [](std::string text, bool of_the_job) {
+    return [=](const TrainingJob&, std::string& body) -> Result<bool> {
+      body = text;
+      return of_the_job;
+    };
+  };
+  ASSERT_TRUE(service_->change_request("a", to(R"({"a":1})", false)));
+  EXPECT_EQ(service_->describe("a")->modified, before.modified);
+  ASSERT_TRUE(service_->change_request("a", to(R"({"a":2})", true)));
+  EXPECT_FALSE(
+      service_->change_request("a", [](const TrainingJob&, std::string& body) -> Result<bool> {
+        body = "lost";
+        return Error{Code::kInvalidArgument, "no"};
+      }));
+  EXPECT_EQ(service_->change_request("none", to("", true)).error().code, Code::kNotFound);
+  open();
+  const TrainingJob after = *service_->describe("a");
+  EXPECT_EQ(after.request_json, R"({"a":2})");
+  EXPECT_GE(after.modified, before.modified);
+  EXPECT_EQ(after.version, before.version + 2);
+  EXPECT_EQ(*service_->create(request, "id-1"), arn) << "a retry, whatever the tags are now";
+}
+
+TEST_F(ServiceTest, ADeletedJobIsGoneWithItsFolderAndItsNameIsFree) {
+  open_and_run();
+  create({.name = "a"});
+  EXPECT_EQ(service_->remove("a").error().code, Code::kFailedPrecondition);
+  wait_for_end(*service_, "a");
+  wait_for_agent("a");
+  ASSERT_TRUE(service_->remove("a"));
+  EXPECT_EQ(service_->describe("a").error().code, Code::kNotFound);
+  EXPECT_EQ(service_->remove("a").error().code, Code::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(options_.folder / "a"));
+  EXPECT_TRUE(std::filesystem::is_empty(options_.folder / ".removed"));
+  EXPECT_TRUE(service_->log_streams("a/")->empty());
+  create({.name = "a"});
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
+  EXPECT_EQ(starts("a"), "1");
+}
+
+TEST_F(ServiceTest, ADeleteThatWasCutOffIsFinishedByTheNextStart) {
+  open_and_run();
+  create({.name = "a"});
+  wait_for_end(*service_, "a");
+  wait_for_agent("a");
+  service_.reset();
+  {  // killed between the commit and the folder
+    const auto store = *Store::open(options_.folder / "jobs.db");
+    ASSERT_TRUE(store->remove("a", store->load("a")->version));
+    EXPECT_EQ(store->removed()->size(), 1u);
+  }
+  std::filesystem::create_directories(options_.folder / ".removed" / "b.1" /
+                                      "logs");  // or after it
+  open_and_run();
+  EXPECT_FALSE(std::filesystem::exists(options_.folder / "a"));
+  EXPECT_FALSE(std::filesystem::exists(options_.folder / ".removed"));
+  create({.name = "a"});
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
 }
 
 TEST_F(ServiceTest, OfManyCreatesOfANameAtOnceOneWins) {
@@ -237,10 +309,7 @@ TEST_F(ServiceTest, WhatHappenedWhileTheServiceWasAwayIsTakenInAtOnce) {
   create({.name = "a", .work_ms = 100});
   wait_until(*service_, "a", trains);
   service_.reset();
-  // The agent's lock is there to be had once it has ended.
-  const UniqueFd lock = *open_file(options_.folder / "a" / "agent.lock", O_RDONLY);
-  ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
-  ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+  wait_for_agent("a");
   open();
   const TrainingJob job = *service_->describe("a");
   EXPECT_EQ(job.status, "Completed");

@@ -46,6 +46,13 @@ const std::vector<std::string>& schema() {
                                                  R"(
     ALTER TABLE jobs ADD COLUMN terms TEXT NOT NULL DEFAULT '';
     ALTER TABLE jobs ADD COLUMN attempts TEXT NOT NULL DEFAULT '';
+  )",
+                                                 // Requests change (UpdateTrainingJob, AddTags) and
+                                                 // jobs go (DeleteTrainingJob).
+                                                 R"(
+    ALTER TABLE requests ADD COLUMN created_as TEXT;
+    CREATE TABLE removed(name TEXT PRIMARY KEY) STRICT, WITHOUT ROWID;
+    CREATE INDEX jobs_by_modification ON jobs(modified, id);
   )"};
   return steps;
 }
@@ -141,6 +148,18 @@ Error no_such_job(const std::string& name) {
   return Error{Code::kNotFound, fmt::format("training job '{}' does not exist", name)};
 }
 
+// The row of a job that is still at `version`.
+Result<std::int64_t> id_at_version(Database& database, const std::string& name,
+                                   std::uint64_t version) {
+  Rows rows = TRY(database.query("SELECT id, version FROM jobs WHERE name = ?", {name}));
+  if (!TRY(rows.step())) return no_such_job(name);
+  if (static_cast<std::uint64_t>(rows.integer(1)) != version) {
+    return Error{Code::kAborted,
+                 fmt::format("training job '{}' was changed by somebody else", name), Retry::kYes};
+  }
+  return rows.integer(0);
+}
+
 // The place in a listing where a page ended: the sort key and id of its last row, and what the
 // listing was of, so that a token of another listing is refused.
 struct Position {
@@ -155,7 +174,8 @@ std::string fingerprint(const ListQuery& query) {
   const std::string text =
       fmt::format("{}\n{}\n{} {} {} {} {} {}", query.name_contains, query.status_equals,
                   time(query.created_after), time(query.created_before), time(query.modified_after),
-                  time(query.modified_before), static_cast<int>(query.sort_by), query.ascending);
+                  time(query.modified_before), static_cast<int>(query.sort_by), query.ascending) +
+      query.filter_id;
   return sha256_hex(text).substr(0, 16);
 }
 
@@ -186,6 +206,8 @@ const char* sort_column(ListQuery::SortBy sort_by) {
       return "name";
     case ListQuery::SortBy::kStatus:
       return "status";
+    case ListQuery::SortBy::kModifiedTime:
+      return "modified";
     case ListQuery::SortBy::kCreationTime:
       break;
   }
@@ -198,6 +220,8 @@ std::string sort_key(ListQuery::SortBy sort_by, const TrainingJob& job) {
       return job.name;
     case ListQuery::SortBy::kStatus:
       return job.status;
+    case ListQuery::SortBy::kModifiedTime:
+      return std::to_string(to_epoch_milliseconds(job.modified));
     case ListQuery::SortBy::kCreationTime:
       break;
   }
@@ -226,7 +250,8 @@ Sql listing(const ListQuery& query, Part part, const Position& after, std::size_
   const char* direction = query.ascending ? "ASC" : "DESC";
   const char past = query.ascending ? '>' : '<';
   if (part != Part::kAll) {
-    const bool by_time = query.sort_by == ListQuery::SortBy::kCreationTime;
+    const bool by_time = query.sort_by == ListQuery::SortBy::kCreationTime ||
+                         query.sort_by == ListQuery::SortBy::kModifiedTime;
     const Value key = by_time ? Value{std::int64_t{std::strtoll(after.key.c_str(), nullptr, 10)}}
                               : Value{std::string_view{after.key}};
     sql.where(fmt::format("{} {} ?", column, part == Part::kSameKey ? '=' : past), key);
@@ -239,7 +264,8 @@ Sql listing(const ListQuery& query, Part part, const Position& after, std::size_
   if (query.modified_after) sql.where("modified > ?", at(query.modified_after));
   if (query.modified_before) sql.where("modified < ?", at(query.modified_before));
   sql.text += fmt::format(" ORDER BY {0} {1}, id {1} LIMIT ?", column, direction);
-  sql.values.emplace_back(static_cast<std::int64_t>(limit));
+  // A filter of the caller's decides which rows count.
+  sql.values.emplace_back(query.filter ? std::int64_t{-1} : static_cast<std::int64_t>(limit));
   return sql;
 }
 
@@ -248,7 +274,15 @@ Result<void> read_part(Database& database, const ListQuery& query, Part part, co
                        std::size_t limit, std::vector<Row>& found) {
   const Sql sql = listing(query, part, after, limit);
   Rows rows = TRY(database.query(sql.text, sql.values));
-  while (TRY(rows.step())) found.push_back(read_row(rows));
+  for (std::size_t count = 0; count < limit && TRY(rows.step());) {
+    Row row = read_row(rows);
+    if (query.filter) {
+      TRY(read_rest(database, row));
+      if (!query.filter(row.job)) continue;
+    }
+    found.push_back(std::move(row));
+    ++count;
+  }
   return {};
 }
 
@@ -358,7 +392,7 @@ Result<std::uint64_t> Store::insert(const TrainingJob& job) {
                     terms,
                     attempts}));
   const std::int64_t id = database.last_id();
-  TRY(database.run("INSERT INTO requests VALUES(?, ?)", {id, job.request_json}));
+  TRY(database.run("INSERT INTO requests(job, body) VALUES(?, ?)", {id, job.request_json}));
   TRY(append_transitions(database, id, job, 0));
   TRY(transaction.commit());
   return static_cast<std::uint64_t>(id);
@@ -398,6 +432,57 @@ Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version) {
        attempts, id}));
   TRY(append_transitions(database, id, job, transitions));
   return transaction.commit();
+}
+
+Result<void> Store::replace_request(const std::string& name, std::uint64_t loaded_version,
+                                    const std::string& request_json, std::optional<Time> modified) {
+  const std::scoped_lock lock(state_->write_mutex);
+  Database& database = *state_->writer;
+  Transaction transaction = TRY(Transaction::begin(database));
+  const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
+  TRY(database.run(
+      "UPDATE jobs SET version = version + 1, modified = max(modified, coalesce(?, modified)) "
+      "WHERE id = ?",
+      {or_null(modified), id}));
+  TRY(database.run(
+      "UPDATE requests SET created_as = coalesce(created_as, body), body = ? WHERE job = ?",
+      {request_json, id}));
+  return transaction.commit();
+}
+
+Result<std::string> Store::created_as(const std::string& name) {
+  State::Reader reader = TRY(State::Reader::borrow(*state_));
+  Rows rows = TRY((*reader).query(
+      "SELECT coalesce(created_as, body) FROM requests JOIN jobs ON id = job WHERE name = ?",
+      {name}));
+  if (!TRY(rows.step())) return no_such_job(name);
+  return rows.text(0);
+}
+
+Result<void> Store::remove(const std::string& name, std::uint64_t loaded_version) {
+  const std::scoped_lock lock(state_->write_mutex);
+  Database& database = *state_->writer;
+  Transaction transaction = TRY(Transaction::begin(database));
+  const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
+  TRY(database.run("DELETE FROM transitions WHERE job = ?", {id}));
+  TRY(database.run("DELETE FROM requests WHERE job = ?", {id}));
+  TRY(database.run("DELETE FROM jobs WHERE id = ?", {id}));
+  TRY(database.run("INSERT OR REPLACE INTO removed VALUES(?)", {name}));
+  return transaction.commit();
+}
+
+Result<std::vector<std::string>> Store::removed() {
+  State::Reader reader = TRY(State::Reader::borrow(*state_));
+  std::vector<std::string> names;
+  Rows rows = TRY((*reader).query("SELECT name FROM removed"));
+  while (TRY(rows.step())) names.push_back(rows.text(0));
+  return names;
+}
+
+Result<void> Store::forget_removed(const std::string& name) {
+  const std::scoped_lock lock(state_->write_mutex);
+  TRY(state_->writer->run("DELETE FROM removed WHERE name = ?", {name}));
+  return {};
 }
 
 Result<TrainingJob> Store::load(const std::string& name) {

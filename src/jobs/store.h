@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,14 +23,24 @@ struct ListQuery {
   std::string status_equals = {};
   std::optional<Time> created_after = {}, created_before = {};
   std::optional<Time> modified_after = {}, modified_before = {};
-  enum class SortBy { kCreationTime, kName, kStatus } sort_by = SortBy::kCreationTime;
+  enum class SortBy {
+    kCreationTime,
+    kName,
+    kStatus,
+    kModifiedTime
+  } sort_by = SortBy::kCreationTime;
   bool ascending = false;
   std::size_t max_results = 10;
   std::string next_token = {};
+  // A filter of the caller's own, asked for one whole job after the other until the page is full;
+  // jobs are whole then. `filter_id` tells such filters apart in tokens.
+  std::function<bool(const TrainingJob&)> filter = {};
+  std::string filter_id = {};
 };
 
 struct JobPage {
-  std::vector<TrainingJob> jobs;  // without request_json and transitions: describe() has them
+  // Without request_json and transitions, unless the query had a filter: describe() has them.
+  std::vector<TrainingJob> jobs;
   std::string next_token;
 };
 
@@ -49,6 +60,19 @@ class Store {
   // Saves a job that was loaded at `loaded_version`, with the transitions that it has gained since.
   // kAborted when somebody else has saved it meanwhile: load and decide again.
   Result<void> save(const TrainingJob& job, std::uint64_t loaded_version);
+
+  // The request of a job as it stands from now on, and the time of that change where it is one of
+  // the job's own; the record's version goes up by one. kAborted as save().
+  Result<void> replace_request(const std::string& name, std::uint64_t loaded_version,
+                               const std::string& request_json, std::optional<Time> modified);
+  // The request as CreateTrainingJob brought it, whatever became of it since. kNotFound.
+  Result<std::string> created_as(const std::string& name);
+
+  // Removes a job that has ended, and remembers its name among removed() until its folder is gone
+  // too. kNotFound; kAborted as save().
+  Result<void> remove(const std::string& name, std::uint64_t loaded_version);
+  Result<std::vector<std::string>> removed();
+  Result<void> forget_removed(const std::string& name);
 
   Result<TrainingJob> load(const std::string& name);  // kNotFound
   // Jobs that have not ended, whole, in the order of their creation.

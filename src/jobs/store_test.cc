@@ -239,5 +239,21 @@ TEST_F(StoreTest, AStoreOfALaterVersionIsRefused) {
   EXPECT_NE(outcome.error().message.find("99"), std::string::npos);
 }
 
+TEST_F(StoreTest, AFilterOfTheCallersReadsOnUntilThePageIsFull) {
+  for (int i = 0; i < 50; ++i) add(fmt::format("job-{:02}", i), i);
+  ListQuery query;
+  query.sort_by = ListQuery::SortBy::kModifiedTime;
+  query.max_results = 2;
+  query.filter_id = "tens";
+  query.filter = [](const TrainingJob& job) {
+    EXPECT_FALSE(job.request_json.empty()) << "a filter sees whole jobs";
+    return job.name.ends_with('0');
+  };
+  EXPECT_THAT(names(query), ElementsAre("job-40", "job-30", "job-20", "job-10", "job-00"));
+  query.next_token = store_->list(query)->next_token;
+  query.filter_id = "others";
+  EXPECT_EQ(store_->list(query).error().code, Code::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace atelier::jobs

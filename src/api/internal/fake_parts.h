@@ -67,7 +67,9 @@ class FakeJobs : public jobs::Service {
   Result<jobs::JobPage> list(const jobs::ListQuery& query) override {
     last_list = query;
     jobs::JobPage page;
-    for (const auto& [name, job] : by_name) page.jobs.push_back(job);
+    for (const auto& [name, job] : by_name) {
+      if (!query.filter || query.filter(job)) page.jobs.push_back(job);
+    }
     page.next_token = list_token;
     return page;
   }
@@ -93,6 +95,23 @@ class FakeJobs : public jobs::Service {
     return {};
   }
 
+  Result<void> change_request(const std::string& name, const jobs::RequestChange& change) override {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) return Error{Code::kNotFound, "no job " + name};
+    std::string request = found->second.request_json;
+    if (TRY(change(found->second, request))) found->second.modified += std::chrono::seconds{1};
+    found->second.request_json = request;
+    return {};
+  }
+
+  Result<void> remove(const std::string& name) override {
+    const auto found = by_name.find(name);
+    if (found == by_name.end()) return Error{Code::kNotFound, "no job " + name};
+    if (remove_error) return *remove_error;
+    by_name.erase(found);
+    return {};
+  }
+
   Result<std::vector<jobs::LogStream>> log_streams(const std::string& prefix) override {
     std::vector<jobs::LogStream> found;
     for (const jobs::LogStream& stream : streams) {
@@ -112,7 +131,7 @@ class FakeJobs : public jobs::Service {
   }
 
   std::map<std::string, jobs::TrainingJob> by_name;
-  std::optional<Error> create_error, logs_error;
+  std::optional<Error> create_error, logs_error, remove_error;
   jobs::ListQuery last_list;
   std::string list_token;
   std::string last_interruption;
