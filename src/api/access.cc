@@ -84,7 +84,7 @@ std::optional<ApiError> refuse_access(std::string_view signing_name, const Call&
   const std::string action = action_of(signing_name, call.operation.name);
   if (action == "sts:GetCallerIdentity") return std::nullopt;
   const ServiceModel* service = find_service(signing_name);
-  const bool query = service != nullptr && service->protocol == Protocol::kQuery;
+  const bool query = service != nullptr && service->protocols.json_version.empty();
   if (auto refused = check(action, resource_of(signing_name, call), call, query, {}))
     return refused;
   const std::string role = member(call, "RoleArn");

@@ -231,12 +231,20 @@ class ServiceExchange : public http::Exchange {
     if (!call) return ApiError{400, "MalformedQueryString", call.error().message};
     const auto found = operation(is_name(call->action) ? call->action : "?");
     if (const auto* error = std::get_if<ApiError>(&found)) return *error;
-    Outcome outcome = carry_out(*std::get<const Operation*>(found), call->input, caller);
-    if (auto* error = std::get_if<ApiError>(&outcome);
-        error != nullptr && error->code == "ValidationException") {
-      error->code = "ValidationError";  // as the Query services call it
-    }
+    const Operation& called = *std::get<const Operation*>(found);
+    const json::value input =
+        called.input != nullptr ? shape_query_input(call->input, *called.input) : call->input;
+    Outcome outcome = carry_out(called, input, caller);
+    if (auto* error = std::get_if<ApiError>(&outcome)) error->code = query_code(*error);
     return outcome;
+  }
+
+  // What JSON calls "AccessDeniedException", Query calls "AccessDenied".
+  static std::string query_code(const ApiError& error) {
+    constexpr std::string_view kSuffix = "Exception";
+    if (error.code == "ValidationException") return "ValidationError";
+    if (!error.code.ends_with(kSuffix)) return error.code;
+    return error.code.substr(0, error.code.size() - kSuffix.size());
   }
 
   static bool is_name(std::string_view text) {
@@ -275,12 +283,19 @@ class ServiceExchange : public http::Exchange {
 
   [[nodiscard]] http::Response json_response(const Outcome& outcome) const {
     http::Response response;
-    response.headers.add("Content-Type", "application/x-amz-json-1.1");
+    const std::string_view version =
+        route_.service != nullptr ? route_.service->protocols.json_version : "1.1";
+    response.headers.add("Content-Type", fmt::format("application/x-amz-json-{}", version));
     response.headers.add("x-amzn-RequestId", request_id_);
     if (const auto* error = std::get_if<ApiError>(&outcome)) {
       log_failure(*error);
       response.status = error->status;
       response.headers.add("x-amzn-ErrorType", error->code);
+      if (route_.service != nullptr && route_.service->protocols.query) {
+        response.headers.add(
+            "x-amzn-query-error",
+            fmt::format("{};{}", query_code(*error), error->status < 500 ? "Sender" : "Receiver"));
+      }
       response.body = to_valid_utf8(
           json::serialize(json::object{{"__type", error->code}, {"message", error->message}}));
     } else if (called_->output != nullptr) {

@@ -3,42 +3,16 @@
 
 #include <algorithm>
 
-#include "api/operations.h"
+#include "api/logs.h"
 #include "base/hash.h"
 
 namespace atelier::api {
 namespace {
 
-constexpr std::string_view kGroup = "/aws/sagemaker/TrainingJobs";
 constexpr std::int64_t kMostStreams = 50;
 constexpr std::int64_t kMostEvents = 10000;
-constexpr std::int64_t kLastMillisecond = 253402300799999;  // the end of the year 9999
-
-std::string group_arn(const Parts& parts) {
-  return fmt::format("arn:aws:logs:{}:{}:log-group:{}", parts.region, parts.account, kGroup);
-}
-
-ApiError not_found(std::string_view what) {
-  return {400, "ResourceNotFoundException",
-          fmt::format("The specified log {} does not exist.", what)};
-}
-
-ApiError invalid_parameter(std::string message) {
-  return {400, "InvalidParameterException", std::move(message)};
-}
-
-// Nothing when the request names our group, by its name or by its identifier (name or ARN).
-std::optional<ApiError> check_group(const Call& call) {
-  const auto name = find_string(call.input, "logGroupName");
-  const auto identifier = find_string(call.input, "logGroupIdentifier");
-  if (name.has_value() == identifier.has_value()) {
-    return invalid_parameter("exactly one of logGroupName and logGroupIdentifier must be given");
-  }
-  const std::string arn = group_arn(call.parts);
-  const std::string& asked = name ? *name : *identifier;
-  const bool ours = asked == kGroup || (identifier && (asked == arn || asked == arn + ":*"));
-  return ours ? std::nullopt : std::optional(not_found("group"));
-}
+// The group has no history here; clients want a date: the day that SageMaker was announced.
+constexpr std::int64_t kGroupCreated = 1511913600000;
 
 // Where a stream stands in the order of a listing.
 struct Position {
@@ -70,7 +44,7 @@ std::optional<Position> from_token(std::string_view token) {
 json::object stream_object(const jobs::LogStream& stream, const Parts& parts) {
   json::object out{{"logStreamName", stream.name},
                    {"creationTime", to_epoch_milliseconds(stream.created)},
-                   {"arn", fmt::format("{}:log-stream:{}", group_arn(parts), stream.name)},
+                   {"arn", fmt::format("{}:log-stream:{}", log_group_arn(parts), stream.name)},
                    {"storedBytes", stream.stored_bytes}};
   if (stream.first_event) {
     out.emplace("firstEventTimestamp", to_epoch_milliseconds(*stream.first_event));
@@ -82,13 +56,67 @@ json::object stream_object(const jobs::LogStream& stream, const Parts& parts) {
   return out;
 }
 
-std::optional<Time> time_at(const json::value& input, std::string_view name) {
+}  // namespace
+
+std::string log_group_arn(const Parts& parts) {
+  return fmt::format("arn:aws:logs:{}:{}:log-group:{}", parts.region, parts.account, kLogGroup);
+}
+
+ApiError log_not_found(std::string_view what) {
+  return {400, "ResourceNotFoundException",
+          fmt::format("The specified log {} does not exist.", what)};
+}
+
+ApiError invalid_parameter(std::string message) {
+  return {400, "InvalidParameterException", std::move(message)};
+}
+
+std::optional<ApiError> check_group(const Call& call) {
+  const auto name = find_string(call.input, "logGroupName");
+  const auto identifier = find_string(call.input, "logGroupIdentifier");
+  if (name.has_value() == identifier.has_value()) {
+    return invalid_parameter("exactly one of logGroupName and logGroupIdentifier must be given");
+  }
+  const std::string arn = log_group_arn(call.parts);
+  const std::string& asked = name ? *name : *identifier;
+  const bool ours = asked == kLogGroup || (identifier && (asked == arn || asked == arn + ":*"));
+  return ours ? std::nullopt : std::optional(log_not_found("group"));
+}
+
+std::optional<Time> milliseconds_at(const json::value& input, std::string_view name) {
+  constexpr std::int64_t kLastMillisecond = 253402300799999;  // the end of the year 9999
   const std::optional<std::int64_t> value = find_int(input, name);
   return value ? std::optional(from_epoch_milliseconds(std::min(*value, kLastMillisecond)))
                : std::nullopt;
 }
 
-}  // namespace
+// One group, which begins with the server and never ends.
+Outcome describe_log_groups(const Call& call) {
+  const auto prefix = find_string(call.input, "logGroupNamePrefix");
+  const auto pattern = find_string(call.input, "logGroupNamePattern");
+  if (prefix && pattern) {
+    return invalid_parameter(
+        "Only one of logGroupNamePrefix and logGroupNamePattern can be given.");
+  }
+  const std::string arn = log_group_arn(call.parts);
+  bool wanted = (!prefix || kLogGroup.starts_with(*prefix)) &&
+                (!pattern || kLogGroup.find(*pattern) != std::string_view::npos);
+  if (const json::array* named = find_array(call.input, "logGroupIdentifiers")) {
+    wanted = wanted && std::ranges::any_of(*named, [&](const json::value& name) {
+               return name.get_string() == kLogGroup || name.get_string() == arn;
+             });
+  }
+  json::array groups;
+  if (wanted) {
+    groups.push_back(json::object{{"logGroupName", kLogGroup},
+                                  {"creationTime", kGroupCreated},
+                                  {"metricFilterCount", 0},
+                                  {"arn", arn + ":*"},
+                                  {"logGroupArn", arn},
+                                  {"logGroupClass", "STANDARD"}});
+  }
+  return json::object{{"logGroups", std::move(groups)}};
+}
 
 Outcome describe_log_streams(const Call& call) {
   if (auto error = check_group(call)) return *error;
@@ -135,14 +163,14 @@ Outcome get_log_events(const Call& call) {
   if (auto error = check_group(call)) return *error;
   jobs::LogQuery query;
   query.stream = find_string(call.input, "logStreamName").value_or("");
-  query.start = time_at(call.input, "startTime");
-  query.end = time_at(call.input, "endTime");
+  query.start = milliseconds_at(call.input, "startTime");
+  query.end = milliseconds_at(call.input, "endTime");
   query.token = find_string(call.input, "nextToken").value_or("");
   query.limit = static_cast<std::size_t>(find_int(call.input, "limit").value_or(kMostEvents));
   query.from_head = find_bool(call.input, "startFromHead").value_or(false);
   const Result<jobs::LogQueryPage> page = call.parts.jobs.log_events(query);
   if (!page) {
-    if (page.error().code == Code::kNotFound) return not_found("stream");
+    if (page.error().code == Code::kNotFound) return log_not_found("stream");
     if (page.error().code == Code::kInvalidArgument) return invalid_parameter(page.error().message);
     return from_error(page.error());
   }

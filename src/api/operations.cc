@@ -20,10 +20,17 @@ constexpr Entry kHandlers[] = {
     {"sagemaker", "AddTags", add_tags},
     {"sagemaker", "ListTags", list_tags},
     {"sagemaker", "DeleteTags", delete_tags},
+    {"logs", "DescribeLogGroups", describe_log_groups},
     {"logs", "DescribeLogStreams", describe_log_streams},
+    {"logs", "FilterLogEvents", filter_log_events},
     {"logs", "GetLogEvents", get_log_events},
     {"sts", "GetCallerIdentity", get_caller_identity},
     {"iam", "GetRole", get_role},
+    {"iam", "ListRoles", list_roles},
+    {"iam", "SimulatePrincipalPolicy", simulate_principal_policy},
+    {"monitoring", "GetMetricStatistics", get_metric_statistics},
+    {"monitoring", "GetMetricData", get_metric_data},
+    {"monitoring", "ListMetrics", list_metrics},
 };
 
 }  // namespace

@@ -41,11 +41,19 @@ Outcome delete_tags(const Call& call);
 // search.cc
 Outcome search(const Call& call);
 Outcome get_search_suggestions(const Call& call);
-// logs.cc
+// logs.cc, logs_filter.cc
+Outcome describe_log_groups(const Call& call);
 Outcome describe_log_streams(const Call& call);
 Outcome get_log_events(const Call& call);
+Outcome filter_log_events(const Call& call);
+// metrics.cc
+Outcome get_metric_statistics(const Call& call);
+Outcome get_metric_data(const Call& call);
+Outcome list_metrics(const Call& call);
 // identity.cc
 Outcome get_caller_identity(const Call& call);
 Outcome get_role(const Call& call);
+Outcome list_roles(const Call& call);
+Outcome simulate_principal_policy(const Call& call);
 
 }  // namespace atelier::api

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "api/text.h"
 #include "base/time.h"
 #include "http/message.h"
@@ -70,6 +72,67 @@ void write_value(std::string& out, std::string_view tag, const json::value& valu
 }
 
 }  // namespace
+
+namespace {
+
+template <typename Number>
+json::value number_or_text(const json::string& text) {
+  Number number{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool whole = failure == std::errc{} && end == text.data() + text.size();
+  return whole ? json::value(number) : json::value(text);
+}
+
+json::value scalar(const json::string& text, const Shape& shape) {
+  switch (shape.kind) {
+    case Kind::kInteger:
+    case Kind::kLong:
+      return number_or_text<std::int64_t>(text);
+    case Kind::kFloat:
+      return number_or_text<double>(text);
+    case Kind::kBoolean:
+      if (text == "true" || text == "false") return text == "true";
+      return text;
+    case Kind::kTimestamp: {
+      const Result<Time> time = parse_iso8601(text);
+      return time ? json::value(to_epoch_seconds(*time)) : number_or_text<double>(text);
+    }
+    default:
+      return text;
+  }
+}
+
+// Null when no field begins with `path`.
+json::value value_at(const json::object& fields, const std::string& path, const Shape& shape) {
+  const std::string inside = path.empty() ? "" : path + ".";
+  if (shape.kind == Kind::kStructure) {
+    json::object object;
+    for (const Member& member : shape.members) {
+      json::value value = value_at(fields, inside + std::string(member.name), *member.shape);
+      if (!value.is_null()) object.emplace(member.name, std::move(value));
+    }
+    return object.empty() && !path.empty() ? json::value() : json::value(std::move(object));
+  }
+  if (shape.kind == Kind::kList) {
+    json::array list;
+    while (true) {  // ends: each element takes a field of the form, of which there are 1,000
+      json::value element =
+          value_at(fields, fmt::format("{}member.{}", inside, list.size() + 1), *shape.element);
+      if (element.is_null()) break;
+      list.push_back(std::move(element));
+    }
+    return list.empty() ? json::value() : json::value(std::move(list));
+  }
+  const json::value* field = fields.if_contains(path);
+  return field != nullptr && field->is_string() ? scalar(field->get_string(), shape)
+                                                : json::value();
+}
+
+}  // namespace
+
+json::value shape_query_input(const json::value& fields, const Shape& shape) {
+  return value_at(fields.get_object(), "", shape);
+}
 
 Result<QueryCall> parse_query_call(std::string_view form) {
   const auto fields = TRY(http::parse_query(form, /*form=*/true));

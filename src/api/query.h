@@ -18,6 +18,12 @@ struct QueryCall {
 // Action is missing, or there are more than 1,000 fields.
 Result<QueryCall> parse_query_call(std::string_view form);
 
+// The fields of a form as the input that `shape` describes: "Dimensions.member.2.Name=x" becomes
+// the Name of the second element of Dimensions; numbers, booleans and times (ISO 8601) become such,
+// and a text that is none stays a text, for validate() to refuse. Fields that the shape lacks are
+// left out.
+json::value shape_query_input(const json::value& fields, const Shape& shape);
+
 // The reply's document: <GetRoleResponse><GetRoleResult>...</GetRoleResult>...
 std::string query_reply(const ServiceModel& service, const Operation& operation,
                         const json::object& output, std::string_view request_id);

@@ -20,5 +20,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       error ? query_error(iam.xml_namespace, *error, "id")
             : query_reply(iam, get_role, {{"Role", project(call->input, *get_role.input)}}, "id");
   ATELIER_CHECK(is_valid_utf8(xml), "a reply that is not UTF-8");
+  const Operation& statistics = *find_operation(*find_service("monitoring"), "GetMetricStatistics");
+  const json::value shaped = shape_query_input(call->input, *statistics.input);
+  if (!validate(shaped, *statistics.input)) {
+    ATELIER_CHECK(!validate(project(shaped, *statistics.input), *statistics.input),
+                  "project() made a valid request invalid");
+  }
   return 0;
 }

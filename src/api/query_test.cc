@@ -17,6 +17,21 @@ TEST(Query, ReadsActionAndFields) {
   EXPECT_EQ(json::serialize(call.input), R"({"RoleName":"a/b c"})");
 }
 
+TEST(Query, BuildsListsNumbersAndTimesByTheShape) {
+  const Operation& operation = *find_operation(*find_service("monitoring"), "GetMetricStatistics");
+  const auto input = [&](std::string_view form) {
+    return json::serialize(
+        shape_query_input(parse_query_call(form).value().input, *operation.input));
+  };
+  EXPECT_EQ(input("Action=A&Namespace=n&Period=60&StartTime=2026-11-30T07%3A00%3A00Z"
+                  "&Dimensions.member.1.Name=TrainingJobName&Dimensions.member.1.Value=a"
+                  "&Dimensions.member.2.Name=b&Statistics.member.1=Average&Other=x"),
+            R"({"Namespace":"n","Dimensions":[{"Name":"TrainingJobName","Value":"a"},)"
+            R"({"Name":"b"}],"StartTime":1.796022E9,"Period":60,"Statistics":["Average"]})");
+  EXPECT_EQ(input("Action=A&Period=sixty&StartTime=now&Statistics.member.2=x"),
+            R"({"StartTime":"now","Period":"sixty"})");
+}
+
 TEST(Query, RefusesAFormThatItCanNotRead) {
   for (const char* form : {"", "RoleName=x", "Action=%zz", "Action=A&B=%ff"}) {
     EXPECT_FALSE(parse_query_call(form)) << form;
@@ -54,6 +69,8 @@ TEST(Route, GoesByTargetFirst) {
 TEST(Route, ThenByTheScopeOfTheCredential) {
   EXPECT_EQ(routed("POST", "/", {{"Authorization", authorization("iam")}}).to, Route::To::kQuery);
   EXPECT_EQ(routed("PUT", "/b", {{"Authorization", authorization("s3")}}).to, Route::To::kS3);
+  EXPECT_EQ(routed("POST", "/", {{"Authorization", authorization("monitoring")}}).to,
+            Route::To::kQuery);
   const Route other = routed("GET", "/x", {{"Authorization", authorization("elasticfilesystem")}});
   EXPECT_EQ(other.to, Route::To::kJson);
   EXPECT_EQ(other.service, nullptr);

@@ -38,7 +38,7 @@ bool is_form(const http::RequestHead& head) {
 
 Route to_service(std::string_view name) {
   const ServiceModel* service = find_service(name);
-  const bool query = service != nullptr && service->protocol == Protocol::kQuery;
+  const bool query = service != nullptr && service->protocols.query;
   return {query ? Route::To::kQuery : Route::To::kJson, service, printable(name), {}};
 }
 

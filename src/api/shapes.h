@@ -62,14 +62,19 @@ struct Operation {
   bool served;
 };
 
-enum class Protocol : std::uint8_t { kJson, kQuery };
+// In which forms a service is spoken to; CloudWatch in both, and it says the Query code of an error
+// in its JSON too.
+struct Protocols {
+  std::string_view json_version;  // "1.1"; empty: not in JSON
+  bool query;
+};
 
 struct ServiceModel {
   std::string_view signing_name;  // of the credential scope: "sagemaker"
   std::string_view label;         // for people: "SageMaker"
-  Protocol protocol;
+  Protocols protocols;
   std::string_view target_prefix;         // of X-Amz-Target: "Logs_20140328"
-  std::string_view xml_namespace;         // of replies by kQuery
+  std::string_view xml_namespace;         // of replies in XML
   std::span<const Operation> operations;  // all of the model, by name
 };
 

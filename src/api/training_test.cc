@@ -297,7 +297,7 @@ TEST_F(TrainingTest, AMemberOfTomorrowsModelIsNotedToo) {
               ElementsAre("ResourceConfig.Hypothetical has no effect: this version of Atelier does "
                           "not act on it",
                           "InputDataConfig.ShuffleConfig has no effect: copied files have no "
-                          "order"));
+                          "order; only with ShardedByS3Key it decides which instance gets what"));
 }
 
 TEST_F(TrainingTest, AFailureReasonIsCutToTheModelsLimitAndIsValidText) {

@@ -135,7 +135,11 @@ Result<json::value> ApiClient::call(std::string_view operation, const json::valu
     http::sign("POST", "/", call.headers, sha256_hex(body), connection_.credentials,
                connection_.region, service_of(operation), system_clock().now());
     Result<http::ClientResponse> response = client_.send(std::move(call));
-    if (response && response->status == 200) return parse_json(response->body);
+    if (response && response->status == 200) {
+      // An operation without an output (StopTrainingJob) answers with nothing.
+      if (response->body.empty()) return json::value(json::object{});
+      return parse_json(response->body);
+    }
     Error error = response ? refusal(*response) : response.error().within(connection_.url);
     if (!response && patience_.count() > 0) {
       if (!wait_and_look_again(since, error)) return error;

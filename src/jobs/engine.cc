@@ -359,6 +359,10 @@ std::optional<Engine::Task> Engine::next_task() {
 
 void Engine::attempt(const std::string& name, const Result<void>& outcome) {
   if (outcome) return;
+  if (outcome.error().code == Code::kNotFound) {
+    const Result<TrainingJob> job = store_.load(name);
+    if (!job && job.error().code == Code::kNotFound) return watch_.remove(name);  // deleted
+  }
   log::error(fmt::format("training job '{}': {}", name, outcome.error().message));
   look_soon_ = true;
 }

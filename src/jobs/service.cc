@@ -81,6 +81,18 @@ class LocalService final : public Service {
     return read_log_page(log_path(engine_->folder_of(name)), query);
   }
 
+  Result<std::vector<FinalMetric>> metrics(const TrainingJob& job) override {
+    std::vector<FinalMetric> found = job.final_metrics;
+    if (!job.terminal()) complete_metrics(engine_->folder_of(job.name), found);
+    return found;
+  }
+
+  Result<void> read_metric(const std::string& job, const std::string& name, Time from, Time to,
+                           const std::function<bool(const MetricSample&)>& take) override {
+    TRY(store_->load(job));
+    return jobs::read_metric(engine_->folder_of(job), name, from, to, take);
+  }
+
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit) override {
     return engine_->wait_for_change(seen, limit);
   }

@@ -18,6 +18,7 @@
 #include "compute/instance_types.h"
 #include "compute/packages.h"
 #include "compute/runtimes.h"
+#include "jobs/metrics.h"
 #include "jobs/store.h"
 #include "jobs/training_job.h"
 #include "objects/s3_client.h"
@@ -94,6 +95,13 @@ class Service {
 
   virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
   virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;
+
+  // The metrics that a job has so far, with their last values.
+  virtual Result<std::vector<FinalMetric>> metrics(const TrainingJob& job) = 0;
+  // read_metric() of jobs/metrics.h; kNotFound when there is no such job.
+  virtual Result<void> read_metric(const std::string& job, const std::string& name, Time from,
+                                   Time to,
+                                   const std::function<bool(const MetricSample&)>& take) = 0;
 
   // A number that grows with every change of any job; waits until it is above `seen` or the time is
   // up. For live views and tests.

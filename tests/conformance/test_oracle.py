@@ -30,16 +30,19 @@ from botocore.exceptions import ClientError
 import model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-TARGETS = {"sagemaker": "SageMaker", "logs": "Logs_20140328"}
-HARMLESS = ["DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob", "ListTags"]
+TARGETS = {"sagemaker": "SageMaker", "logs": "Logs_20140328", "cloudwatch": "GraniteServiceVersion20100801"}
+SIGNED_AS = {"cloudwatch": "monitoring"}
+HARMLESS = ["DescribeTrainingJob", "ListTrainingJobs", "StopTrainingJob", "ListTags", "AddTags", "DeleteTags", "Search",
+            "GetSearchSuggestions", "UpdateTrainingJob", "DeleteTrainingJob"]
 JSON_OPERATIONS = [("sagemaker", name) for name in ["CreateTrainingJob", *HARMLESS]] + [
-    ("logs", "DescribeLogStreams"), ("logs", "GetLogEvents")]
+    ("logs", name) for name in ("DescribeLogGroups", "DescribeLogStreams", "GetLogEvents", "FilterLogEvents")] + [
+    ("cloudwatch", name) for name in ("GetMetricStatistics", "GetMetricData", "ListMetrics")]
 RANDOM_REQUESTS = 1000
 SEED = 20261130
 
 # One of these is right for every string of the models.
 SAMPLES = [
-    "a", "4K", "s3://bucket/prefix", "arn:aws:iam::000000000000:role/platform", "fs-0123456789abcdef0",
+    "a", "4K", "000000000000", "s3://bucket/prefix", "arn:aws:iam::000000000000:role/platform", "fs-0123456789abcdef0",
     "/aws/sagemaker/TrainingJobs",
     "arn:aws:sagemaker:us-west-2:000000000000:training-job/no-such-job",
     "arn:aws:sagemaker:us-west-2:000000000000:training-plan/one",
@@ -69,8 +72,9 @@ class Wire:
         return answer.status, dict(answer.getheaders()), answer.read()
 
     def json(self, service, operation, value):
-        return self.send(service, json.dumps(value).encode(), {
-            "Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": f"{TARGETS[service]}.{operation}"})
+        version = "1.0" if service == "cloudwatch" else "1.1"
+        return self.send(SIGNED_AS.get(service, service), json.dumps(value).encode(), {
+            "Content-Type": f"application/x-amz-json-{version}", "X-Amz-Target": f"{TARGETS[service]}.{operation}"})
 
     def query(self, service, fields):
         return self.send(service, urllib.parse.urlencode(fields).encode(),
@@ -98,15 +102,17 @@ def shapes(service, operation):
     return found.input_shape, found.output_shape
 
 
-def sample(shape):
-    """A valid value that has every member."""
+def sample(shape, inside=()):
+    """A valid value that has every member, but for those that a structure has of its own kind."""
     kind = shape.type_name
     if kind == "structure":
-        return {name: sample(member) for name, member in shape.members.items()}
+        inside = (*inside, shape.name)
+        return {name: sample(member, inside) for name, member in shape.members.items()
+                if not (member.type_name == "list" and member.member.name in inside)}
     if kind == "list":
-        return [sample(shape.member)] * max(1, shape.metadata.get("min", 0))
+        return [sample(shape.member, inside)] * max(1, shape.metadata.get("min", 0))
     if kind == "map":
-        return {sample(shape.key): sample(shape.value)}
+        return {sample(shape.key): sample(shape.value, inside)}
     if kind == "boolean":
         return True
     if kind in ("integer", "long", "float", "double", "timestamp"):
@@ -164,7 +170,8 @@ def places(shape, value, path=()):
         yield path, shape
     if shape.type_name == "structure":
         for name, member in shape.members.items():
-            yield from places(member, value[name], (*path, name))
+            if name in value:
+                yield from places(member, value[name], (*path, name))
     elif shape.type_name == "list":
         yield from places(shape.member, value[0], (*path, 0))
     elif shape.type_name == "map":

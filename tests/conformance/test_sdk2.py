@@ -258,8 +258,11 @@ def test_the_metrics_of_the_log_are_described(running):
 def test_the_builtin_algorithm_trains_by_its_image(running):
     outcome = running.outcome("builtin")
     assert not outcome.error, outcome.output[-4000:]
-    assert outcome.value["model_data"].startswith("s3://models/builtin/")
-    assert "Training job completed" in outcome.output or "Completed" in outcome.output
+    assert outcome.value["model_data"] == f"s3://models/builtin/{outcome.value['job']}/output/model.tar.gz"
+    # What this algorithm itself prints of its one epoch, and what the SDK says at the end.
+    accuracy = re.search(r"Epoch\[0\] Validation-accuracy=([0-9.]+)", outcome.output)
+    assert accuracy and 0 <= float(accuracy.group(1)) <= 1, outcome.output[-4000:]
+    assert re.search(r"Billable seconds: [1-9]", outcome.output)
 
 
 def test_a_script_that_fails_gives_its_reason_to_the_client(running):

@@ -126,6 +126,19 @@ class FakeJobs : public jobs::Service {
     return log_page;
   }
 
+  Result<std::vector<jobs::FinalMetric>> metrics(const jobs::TrainingJob& job) override {
+    return job.final_metrics;
+  }
+
+  Result<void> read_metric(const std::string& job, const std::string& name, Time from, Time to,
+                           const std::function<bool(const jobs::MetricSample&)>& take) override {
+    if (!by_name.contains(job)) return Error{Code::kNotFound, "no job " + job};
+    for (const jobs::MetricSample& sample : samples[name]) {
+      if (sample.time >= from && sample.time < to && !take(sample)) break;
+    }
+    return {};
+  }
+
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds /*most*/) override {
     return seen;
   }
@@ -138,6 +151,7 @@ class FakeJobs : public jobs::Service {
   std::vector<jobs::LogStream> streams;
   jobs::LogQuery last_logs;
   jobs::LogQueryPage log_page;
+  std::map<std::string, std::vector<jobs::MetricSample>> samples;  // by metric
 };
 
 class FakeS3 : public objects::S3Service {

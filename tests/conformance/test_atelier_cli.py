@@ -1,0 +1,108 @@
+"""`atelier` as scripts use it: exit codes that say what went wrong, and --json that is one document."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from server import ATELIER
+
+FAILED, USAGE, UNREACHABLE, DENIED, NOT_THERE, STOPPED = 1, 2, 3, 4, 5, 6
+
+
+@pytest.fixture(scope="module")
+def cli(atelier_server, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+
+    def run(*arguments, code=0, data_dir=atelier_server.data_dir):
+        done = subprocess.run([ATELIER, *map(str, arguments), "--data-dir", data_dir], text=True, capture_output=True,
+                              stdin=subprocess.DEVNULL, timeout=120, cwd=folder)
+        assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+        return done
+    run("s3", "mb", "s3://terminal")
+    return run
+
+
+def script(folder, text):
+    path = pathlib.Path(folder) / "job.py"
+    path.write_text(text)
+    return path
+
+
+def train(cli, path, *more, instance="ml.cpu.1x", **options):
+    return cli("train", "--script", path, "--name", "terminal", "--instance", instance,
+               "--output", "s3://terminal/models", *more, **options)
+
+
+def test_a_job_that_completes_is_0_and_its_json_one_document(cli, tmp_path):
+    job = json.loads(train(cli, script(tmp_path, "print('hello')"), "--json").stdout)
+    assert job["TrainingJobStatus"] == "Completed"
+    shown = json.loads(cli("jobs", "show", job["TrainingJobName"], "--json").stdout)
+    assert shown["TrainingJobArn"] == job["TrainingJobArn"]
+    listed = json.loads(cli("jobs", "list", "--json").stdout)
+    rows = listed if isinstance(listed, list) else next(iter(listed.values()))
+    assert job["TrainingJobName"] in json.dumps(rows)
+    lines = json.loads(cli("jobs", "logs", job["TrainingJobName"], "--json").stdout)
+    assert "hello" in [line["message"] for line in lines]
+    assert "hello" in cli("jobs", "logs", job["TrainingJobName"]).stdout.splitlines()
+
+
+def test_a_job_that_fails_is_1_and_says_why(cli, tmp_path):
+    done = train(cli, script(tmp_path, "raise SystemExit('out of paint')"), code=FAILED)
+    assert "out of paint" in done.stdout + done.stderr
+
+
+def test_a_job_that_is_stopped_is_6(cli, tmp_path):
+    detached = train(cli, script(tmp_path, "import time\nprint('up', flush=True)\ntime.sleep(600)"), "--detach")
+    name = detached.stdout.split()[-1]
+    assert json.loads(cli("jobs", "stop", name, "--json").stdout)["stopping"] is True
+    cli("jobs", "logs", "-f", name, code=STOPPED)
+
+
+def test_what_is_not_there_is_5(cli, tmp_path):
+    assert "no-such-job" in cli("jobs", "show", "no-such-job", code=NOT_THERE).stderr
+    cli("jobs", "stop", "no-such-job", code=NOT_THERE)
+    cli("jobs", "logs", "no-such-job", code=NOT_THERE)
+    assert "no-such-bucket" in cli("s3", "ls", "s3://no-such-bucket", code=NOT_THERE).stderr
+    cli("s3", "cp", "s3://terminal/no-such-key", tmp_path / "x", code=NOT_THERE)
+    assert not (tmp_path / "x").exists()
+
+
+def test_wrong_usage_and_input_are_2(cli, tmp_path):
+    for arguments in (["jobs"], ["jobs", "show"], ["s3", "cp", "only-one"], ["train", "--no-such-flag"],
+                      ["no-such-verb"]):
+        assert subprocess.run([ATELIER, *arguments], capture_output=True, timeout=60).returncode == USAGE, arguments
+    broken = tmp_path / "job.yaml"
+    broken.write_text("name: [unclosed\n")
+    assert "job.yaml" in cli("train", broken, code=USAGE).stderr
+    done = train(cli, script(tmp_path, ""), instance="ml.no.such", code=USAGE)
+    assert "ml.no.such" in done.stderr
+
+
+def test_no_server_is_3_and_names_where_it_looked(cli, tmp_path):
+    done = cli("jobs", "list", code=UNREACHABLE, data_dir=tmp_path / "nobody")
+    assert str(tmp_path / "nobody") in done.stderr
+
+
+def test_a_wrong_key_is_4(atelier_server, tmp_path):
+    import shutil
+    copy = tmp_path / "data"
+    copy.mkdir()
+    for name in os.listdir(atelier_server.data_dir):  # its keys and its endpoint, not its stores
+        source = atelier_server.data_dir / name
+        if source.is_file():
+            shutil.copy(source, copy / name)
+    secret = json.loads(atelier_server.run("env", "--json").stdout)["AWS_SECRET_ACCESS_KEY"]
+    holders = [path for path in copy.iterdir() if secret in path.read_text(errors="replace")]
+    assert holders
+    for path in holders:
+        path.write_text(path.read_text().replace(secret, secret[:-4] + "AAAA"))
+    done = subprocess.run([ATELIER, "jobs", "list", "--data-dir", copy], text=True, capture_output=True, timeout=60)
+    assert done.returncode == DENIED, done.stderr
+
+
+def test_a_dry_run_prints_the_request_and_makes_no_job(cli, tmp_path):
+    request = json.loads(train(cli, script(tmp_path, ""), "--dry-run").stdout)
+    assert request["OutputDataConfig"]["S3OutputPath"] == "s3://terminal/models"
+    assert request["TrainingJobName"] not in cli("jobs", "list", "--json").stdout
