@@ -518,7 +518,7 @@ TEST_F(AgentTest, CheckpointsAreRestoredCopiedWhileItRunsAndComeHomeAtAStop) {
   spec_.checkpoints = {"s3://data/ckpt/a", "/opt/ml/checkpoints"};
   spec_.tensorboard = {"s3://out/tb", "/tmp/events"};
   native(
-      "cat /opt/ml/input/config/checkpointconfig.json /opt/ml/checkpoints/*; echo; "
+      "cat /opt/ml/input/config/checkpointconfig.json; echo; cat /opt/ml/checkpoints/*; echo; "
       "exec 3>/tmp/events/open; echo event >&3; cd /opt/ml/checkpoints; "
       "echo two > two.tmp; mv two.tmp checkpoint-2; rm checkpoint-1; "
       "trap 'echo last > last; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
@@ -530,8 +530,8 @@ TEST_F(AgentTest, CheckpointsAreRestoredCopiedWhileItRunsAndComeHomeAtAStop) {
   request_stop(job_).value();
   agent.join();
   EXPECT_EQ(last().kind, "stopped") << last().message;
-  EXPECT_THAT(log(),
-              HasSubstr(R"({"S3Uri":"s3://data/ckpt/a","LocalPath":"/opt/ml/checkpoints"}one)"));
+  EXPECT_THAT(log(), HasSubstr(R"({"S3Uri":"s3://data/ckpt/a","LocalPath":"/opt/ml/checkpoints"})"
+                               "\none\n"));
   EXPECT_THAT(keys("data"),
               ElementsAre("ckpt/a/checkpoint-2", "ckpt/a/last", "ckpt/ab/checkpoint-1"));
   EXPECT_FALSE(fs::exists(job_ / "checkpoints.records"));

@@ -60,7 +60,7 @@ Result<void> JobInputs::sync_cache() const {
   return cache ? cache->sync() : Result<void>{};
 }
 
-Result<void> JobInputs::fill(const ChannelSpec& channel) const {
+Result<bool> JobInputs::fill(const ChannelSpec& channel) const {
   const auto begin = std::chrono::steady_clock::now();
   std::atomic<std::int64_t> next_note{(begin + kProgressInterval).time_since_epoch().count()};
   const auto progress = [&](std::uint64_t done, std::uint64_t total) {
@@ -90,8 +90,8 @@ Result<void> JobInputs::fill(const ChannelSpec& channel) const {
                        report->from_cache > 0
                            ? fmt::format("; {} were on this host already", report->from_cache)
                            : std::string{}));
-  if (report->manifest.empty()) return {};
-  return tree.write_file(name + "-manifest", report->manifest);
+  if (!report->manifest.empty()) TRY(tree.write_file(name + "-manifest", report->manifest));
+  return cache && report->from_cache < report->files;
 }
 
 Result<void> JobInputs::fetch_source(const ScriptSource& source) const {

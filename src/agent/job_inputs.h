@@ -24,9 +24,9 @@ struct JobInputs {
   const StopRequest& stop;
   std::function<objects::ObjectStore&()> store;  // made when it is first needed
 
-  // Copies the channel to /opt/ml/input/data/NAME. kCancelled once a stop is asked for; any other
-  // message is the job's FailureReason.
-  Result<void> fill(const ChannelSpec& channel) const;
+  // Copies the channel to /opt/ml/input/data/NAME; true when the cache got something new.
+  // kCancelled once a stop is asked for; any other message is the job's FailureReason.
+  Result<bool> fill(const ChannelSpec& channel) const;
   // After the channels are filled: makes what the cache got survive a power cut. Takes as long as
   // the disk does; from a thread of its own.
   Result<void> sync_cache() const;

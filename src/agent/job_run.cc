@@ -88,12 +88,13 @@ class JobRun {
     TRY(stopped_yet());
     TRY(journal_.append_soon("downloading", ""));
     began_ = std::chrono::steady_clock::now();
+    bool cache_grew = false;
     for (const ChannelSpec& channel : spec_.channels) {
-      TRY(inputs().fill(channel));
+      cache_grew |= TRY(inputs().fill(channel));
       TRY(stopped_yet());
     }
     TRY(tree_.give_folders("input/data"));
-    if (!spec_.channels.empty()) {
+    if (cache_grew) {
       syncing_cache_ = std::async(std::launch::async, [inputs = inputs()] {
         ignore_error(inputs.sync_cache(), "what is not known to be on the disk is fetched again");
       });
