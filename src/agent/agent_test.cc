@@ -69,6 +69,17 @@ class AgentTest : public testing::Test {
     spec_.channels.push_back({.name = name, .s3_uri = "s3://data/" + name});
   }
 
+  // As the SDK v3 starts a job.
+  void driver(const std::string& script) {
+    channel("sm_drivers", {{"sm_drivers/sm_train.sh", script}});
+    spec_.runtime.kind = compute::RuntimeKind::kScript;
+    spec_.runtime.program = {"/usr/bin/python3"};
+    spec_.container_entrypoint = {"/bin/bash"};
+    spec_.container_arguments = {"-c",
+                                 "chmod +x /opt/ml/input/data/sm_drivers/sm_train.sh && "
+                                 "/opt/ml/input/data/sm_drivers/sm_train.sh"};
+  }
+
   void write_spec() { write_file_durably(job_ / "spec.json", to_json(spec_), 0600).value(); }
   // Runs the job here, to its end.
   JournalEvent run() {
@@ -152,6 +163,20 @@ class AgentTest : public testing::Test {
   std::unique_ptr<objects::ObjectStore> store_ = objects::make_s3_client(s3_.endpoint());
   AgentSpec spec_;
 };
+
+TEST_F(AgentTest, ADriverOfTheSdkRunsFromItsChannel) {
+  driver(
+      "#!/bin/bash\necho on $(hostname) for $TRAINING_JOB_NAME; "
+      "echo 'export A=1' > /opt/ml/input/sm_training.env && . /opt/ml/input/sm_training.env; "
+      "getent hosts algo-1 | tr -s ' '; command -v python3 pip3; exit 3\n");
+  spec_.infra_check = true;
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message, HasSubstr("exit code 3"));
+  EXPECT_THAT(log(), HasSubstr("on algo-1 for job-1\n127.77."));
+  EXPECT_THAT(log(), HasSubstr("/usr/bin/python3\n/usr/bin/pip3"));
+  EXPECT_THAT(log(), HasSubstr("[atelier] infrastructure check: sandbox starts in"));
+}
 
 TEST_F(AgentTest, ANativeProgramRunsFromItsDataToItsModel) {
   channel("train", {{"train/a/1.txt", "one"}, {"train/b/2.txt", "two"}});

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -204,8 +205,39 @@ Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& 
   return found;
 }
 
-Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) {
-  const std::vector<TreeEntry> entries = TRY(list_tree(tree, folder));
+Result<MergedTrees> list_trees(const std::vector<const MlTree*>& trees, const std::string& folder) {
+  MergedTrees merged;
+  std::map<std::string, TreeEntry::Kind> known;
+  const auto is_below_a_file = [&](const std::string& name) {
+    for (std::size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
+      const auto above = known.find(name.substr(0, at));
+      if (above != known.end() && above->second != TreeEntry::Kind::kFolder) return true;
+    }
+    return false;
+  };
+  for (const MlTree* tree : trees) {
+    for (TreeEntry& entry : TRY(list_tree(*tree, folder))) {
+      if (merged.entries.size() >= kMaxEntries) {
+        return Error{Code::kResourceExhausted,
+                     fmt::format("more than {} files to upload", kMaxEntries)};
+      }
+      const auto [there, is_new] = known.emplace(entry.name, entry.kind);
+      const bool both_folders =
+          entry.kind == TreeEntry::Kind::kFolder && there->second == TreeEntry::Kind::kFolder;
+      if (!is_new && both_folders) continue;
+      if (!is_new || is_below_a_file(entry.name)) {
+        merged.left_out.push_back(entry.name);
+      } else {
+        merged.entries.push_back({tree, std::move(entry)});
+      }
+    }
+  }
+  return merged;
+}
+
+Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& trees,
+                                              const std::string& folder, int fd) {
+  MergedTrees merged = TRY(list_trees(trees, folder));
   const archives::Utf8Locale utf8;
   GzipWriter gzip{fd, std::thread::hardware_concurrency()};
   Output output{&gzip, {}};
@@ -217,15 +249,16 @@ Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd) 
   if (archive_write_open(writer.get(), &output, nullptr, write_output, nullptr) != ARCHIVE_OK) {
     return archive_error(writer.get(), "start an archive");
   }
-  for (const TreeEntry& entry : entries) {
-    Result<void> written = write_entry(writer.get(), tree, folder, entry);
-    if (!written) return output.outcome ? written : output.outcome;
+  for (const auto& [tree, entry] : merged.entries) {
+    const Result<void> written = write_entry(writer.get(), *tree, folder, entry);
+    if (!written) return output.outcome ? written.error() : output.outcome.error();
   }
   if (archive_write_close(writer.get()) != ARCHIVE_OK) {
-    if (!output.outcome) return output.outcome;
+    if (!output.outcome) return output.outcome.error();
     return archive_error(writer.get(), "finish an archive");
   }
-  return gzip.finish();
+  TRY(gzip.finish());
+  return std::move(merged.left_out);
 }
 
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,

@@ -27,8 +27,22 @@ struct TreeEntry {
 // sockets and devices are left out.
 Result<std::vector<TreeEntry>> list_tree(const MlTree& tree, const std::string& folder);
 
-// Packs `folder` of the tree, its contents at the root, as a .tar.gz to `fd`.
-Result<void> pack_folder(const MlTree& tree, const std::string& folder, int fd);
+// The same folder of several trees as one: of what has the same name in two of them, the earlier
+// tree's counts, and the other one is left out, with what is below it. Folders are merged.
+struct MergedTrees {
+  struct Item {
+    const MlTree* tree;
+    TreeEntry entry;
+  };
+  std::vector<Item> entries;
+  std::vector<std::string> left_out;  // names below the folder
+};
+Result<MergedTrees> list_trees(const std::vector<const MlTree*>& trees, const std::string& folder);
+
+// Packs `folder` of the trees, its contents at the root, as a .tar.gz to `fd`; gives what was left
+// out.
+Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& trees,
+                                              const std::string& folder, int fd);
 
 // Unpacks the archive (.tar, compressed or not) in `fd` to `folder` of the tree. Entries that would
 // leave it, hard links, devices, and archives beyond the limits are kInvalidArgument.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include "agent/instances.h"
 #include "agent/local_path.h"
 #include "base/file.h"
 
@@ -72,7 +73,7 @@ Result<void> Checkpoints::add(const AgentSpec& spec, const fs::path& job_folder,
   MlTree* where = &tree;
   if (!place.outside.empty()) {
     entry.own_tree = std::make_unique<MlTree>(TRY(MlTree::open(
-        outside_folder(job_folder, entry.title), compute::program_identity(spec.job_name))));
+        outside_folder(job_folder, entry.title), compute::program_identity(sandbox_name(spec)))));
     where = entry.own_tree.get();
   }
   FolderSyncOptions options;

@@ -31,7 +31,7 @@ Result<void> Delivery::model() {
 }
 
 Result<void> Delivery::output() {
-  if (TRY(list_tree(tree_, "output/data")).empty()) return {};
+  if (TRY(list_trees(trees_, "output/data")).entries.empty()) return {};
   return spec_.compress_output ? archive("output/data", "output.tar.gz")
                                : files("output/data", "data/");
 }
@@ -42,8 +42,9 @@ Result<void> Delivery::archive(const std::string& folder, const std::string& nam
   const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
   // Without a name, so that nothing of it is left behind, whatever ends the upload.
   unlink(path.c_str());
-  const Result<void> packed = pack_folder(tree_, folder, fd.get());
+  const Result<std::vector<std::string>> packed = pack_folders(trees_, folder, fd.get());
   if (!packed) return packed.error().within("pack /opt/ml/" + folder);
+  left_out_.insert(left_out_.end(), packed->begin(), packed->end());
   objects::PutOptions options;
   options.content_type = "application/x-tar";
   const Result<objects::ObjectInfo> put =
@@ -54,15 +55,17 @@ Result<void> Delivery::archive(const std::string& folder, const std::string& nam
 
 Result<void> Delivery::files(const std::string& folder, const std::string& name) {
   const objects::Location location = TRY(place(name));
-  const std::vector<TreeEntry> entries = TRY(list_tree(tree_, folder));
+  const MergedTrees merged = TRY(list_trees(trees_, folder));
+  const std::vector<MergedTrees::Item>& entries = merged.entries;
+  left_out_.insert(left_out_.end(), merged.left_out.begin(), merged.left_out.end());
   for (std::size_t next = 0; next < entries.size();) {
     std::vector<objects::Upload> batch;
     std::vector<UniqueFd> open;
     for (; next < entries.size() && batch.size() < kBatchFiles; ++next) {
-      const TreeEntry& entry = entries[next];
+      const auto& [tree, entry] = entries[next];
       // S3 has no folders and no links.
       if (entry.kind != TreeEntry::Kind::kFile) continue;
-      open.push_back(TRY(tree_.open_file(folder + "/" + entry.name)));
+      open.push_back(TRY(tree->open_file(folder + "/" + entry.name)));
       batch.push_back({location.key + entry.name, path_of(open.back()), {}, {}});
     }
     if (batch.empty()) continue;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "agent/ml_tree.h"
 #include "agent/spec.h"
@@ -13,16 +14,19 @@ namespace atelier::agent {
 
 class Delivery {
  public:
-  // `scratch` holds the archive on its way.
-  Delivery(objects::ObjectStore& store, const AgentSpec& spec, const MlTree& tree,
+  // `trees` are those of all instances, the first one's first; `scratch` holds the archive on its
+  // way.
+  Delivery(objects::ObjectStore& store, const AgentSpec& spec, std::vector<const MlTree*> trees,
            std::filesystem::path scratch)
-      : store_(store), spec_(spec), tree_(tree), scratch_(std::move(scratch)) {}
+      : store_(store), spec_(spec), trees_(std::move(trees)), scratch_(std::move(scratch)) {}
 
   // {S3OutputPath}/{job}/output/model.tar.gz, or its files under output/model/. An empty model is
   // delivered too.
   Result<void> model();
   // .../output.tar.gz, or its files under output/data/; nothing when there are none.
   Result<void> output();
+  // Files of an instance that have the name of another one's, which is delivered instead.
+  [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:
   Result<void> archive(const std::string& folder, const std::string& name);
@@ -31,8 +35,9 @@ class Delivery {
 
   objects::ObjectStore& store_;
   const AgentSpec& spec_;
-  const MlTree& tree_;
+  std::vector<const MlTree*> trees_;
   std::filesystem::path scratch_;
+  std::vector<std::string> left_out_;
 };
 
 }  // namespace atelier::agent

@@ -31,6 +31,8 @@ Result<channels::ChannelSource> source_of(const ChannelSpec& channel) {
   source.s3_uri = channel.s3_uri;
   source.attribute_names = channel.attribute_names;
   source.sharded = channel.distribution == "ShardedByS3Key";
+  source.shard = {static_cast<std::size_t>(channel.shard_index),
+                  static_cast<std::size_t>(channel.shard_count)};
   if (channel.shuffle_seed) source.shuffle_seed = static_cast<std::uint64_t>(*channel.shuffle_seed);
   if (channel.s3_data_type == "ManifestFile") source.kind = Kind::kManifest;
   if (channel.s3_data_type == "AugmentedManifestFile") source.kind = Kind::kAugmentedManifest;
@@ -55,6 +57,11 @@ Result<std::optional<channels::ObjectCache>> open_cache(const AgentSpec& spec) {
 
 }  // namespace
 
+bool belongs_to_program(const AgentSpec& spec, const ChannelSpec& channel) {
+  return !spec.container_entrypoint.empty() &&
+         (channel.name == "code" || channel.name == "sm_drivers");
+}
+
 Result<void> JobInputs::sync_cache() const {
   std::optional<channels::ObjectCache> cache = TRY(open_cache(spec));
   return cache ? cache->sync() : Result<void>{};
@@ -75,7 +82,8 @@ Result<bool> JobInputs::fill(const ChannelSpec& channel) const {
   const std::string name = "input/data/" + channel.name;
   TRY(tree.make_folder(name));
   const channels::ChannelSource source = TRY(source_of(channel));
-  std::optional<channels::ObjectCache> cache = TRY(open_cache(spec));
+  std::optional<channels::ObjectCache> cache;
+  if (!belongs_to_program(spec, channel)) cache = TRY(open_cache(spec));
   const auto report =
       channels::fill_file_channel(store(), source, tree.folder() / name, cache ? &*cache : nullptr,
                                   progress, [this] { return stop.any(); });

@@ -15,6 +15,10 @@
 
 namespace atelier::agent {
 
+// The SDK v3 ships a job's code and its own drivers as channels: the command makes them executable,
+// and pip builds in them. Their files are the program's, so never links into the shared cache.
+bool belongs_to_program(const AgentSpec& spec, const ChannelSpec& channel);
+
 // All of it outlives the inputs. Not safe from threads.
 struct JobInputs {
   const AgentSpec& spec;

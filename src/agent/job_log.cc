@@ -17,10 +17,11 @@ constexpr std::size_t kMaxUnwritten = std::size_t{8} << 20;
 }  // namespace
 
 Result<std::unique_ptr<JobLog>> JobLog::open(const std::filesystem::path& job_folder,
+                                             const std::string& host,
                                              const std::vector<MetricDefinition>& metrics,
                                              const Clock& clock) {
   TRY(make_folders(job_folder / "logs"));
-  LogWriter writer = TRY(LogWriter::open(job_folder / "logs" / "algo-1.log"));
+  LogWriter writer = TRY(LogWriter::open(job_folder / "logs" / (host + ".log")));
   UniqueFd fd = TRY(open_file(job_folder / "metrics.jsonl", O_WRONLY | O_CREAT | O_APPEND, 0644));
   return std::unique_ptr<JobLog>{
       new JobLog{std::move(writer), std::move(fd), MetricMatcher{metrics}, clock}};

@@ -20,7 +20,9 @@ namespace atelier::agent {
 
 class JobLog {
  public:
+  // `host` names the file in the folder's logs/.
   static Result<std::unique_ptr<JobLog>> open(const std::filesystem::path& job_folder,
+                                              const std::string& host,
                                               const std::vector<MetricDefinition>& metrics,
                                               const Clock& clock);
   // A line that the program printed.

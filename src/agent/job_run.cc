@@ -5,20 +5,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 
 #include "agent/archive.h"
 #include "agent/checkpoints.h"
 #include "agent/delivery.h"
+#include "agent/infra_check.h"
+#include "agent/instances.h"
 #include "agent/job_inputs.h"
 #include "agent/job_log.h"
 #include "agent/journal.h"
+#include "agent/members.h"
 #include "agent/ml_tree.h"
+#include "agent/network_slot.h"
 #include "agent/outcome.h"
 #include "agent/program.h"
 #include "agent/script_mode.h"
 #include "agent/supervisor.h"
+#include "agent/volume_watch.h"
 
 namespace atelier::agent {
 namespace fs = std::filesystem;
@@ -31,8 +37,7 @@ constexpr std::chrono::minutes kInterruptedCopies{10};
 // The job is over: the user's data in S3 is the copy that counts. What could not be uploaded stays
 // where someone can fetch it. "tmp" goes last: while it is there, the cleaning is not done
 // (needs_cleaning()).
-Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
-  compute::remove_leavings(folder.filename().string());
+Result<void> clean_up_instance(const fs::path& folder, const Outcome& outcome) {
   for (const char* file : {"model.tar.gz", "output.tar.gz"}) unlink((folder / file).c_str());
   TRY(remove_checkpoints(folder, outcome.delivered));
   if (outcome.delivered) {
@@ -44,18 +49,32 @@ Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
   return remove_tree(folder / "tmp");
 }
 
+// Of all instances, the leader last: it is the one that is looked at.
+Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
+  std::vector<std::string> hosts = instance_hosts(folder);
+  std::ranges::reverse(hosts);
+  for (const std::string& host : hosts) {
+    compute::remove_leavings(sandbox_name(folder.filename().string(), host));
+    TRY(clean_up_instance(instance_folder(folder, host), outcome));
+  }
+  return {};
+}
+
 class JobRun {
  public:
   JobRun(fs::path folder, AgentSpec spec, Journal& journal, const StoreFactory& make_store,
-         const Clock& clock, MlTree tree, StopRequest stop, std::unique_ptr<JobLog> log)
+         const Clock& clock, MlTree tree, StopRequest stop, std::unique_ptr<JobLog> log,
+         std::unique_ptr<Members> members)
       : folder_(std::move(folder)),
-        spec_(std::move(spec)),
+        job_(std::move(spec)),
+        spec_(own_part(job_)),
         journal_(journal),
         make_store_(make_store),
         clock_(clock),
         tree_(std::move(tree)),
         stop_(std::move(stop)),
-        log_(std::move(log)) {
+        log_(std::move(log)),
+        members_(std::move(members)) {
     // Beside the preparations: it takes as long as they do (http/internal/curl_library.h), and a
     // program without channels can begin before it is done.
     making_store_ = std::async(std::launch::async, make_store, spec_.s3,
@@ -66,26 +85,31 @@ class JobRun {
     if (const JournalEvent* event = journal_.find("uploading")) {
       return finish(parse_outcome(event->detail_json));
     }
-    if (journal_.find("training") != nullptr) return finish(lost());
+    if (journal_.find("training") != nullptr) return finish(of_job(lost()));
     // Everything up to the program can be done again: the first event that has to be on disk is
     // "training".
     TRY(journal_.append_soon("started", ""));
     Result<Outcome> outcome = prepare_and_run();
-    if (outcome) return finish(*std::move(outcome));
+    if (outcome) return finish(of_job(*std::move(outcome)));
     const Error& error = outcome.error();
     if (error.code == Code::kCancelled) {
       Outcome ended;
       ended.kind = stop_.made() ? "stopped" : "interrupted";
-      return finish(ended);
+      return finish(of_job(ended));
     }
-    return finish(failed(error.message));
+    return finish(of_job(failed(error.message)));
   }
 
  private:
   Result<Outcome> prepare_and_run() {
     Result<void> prepared = prepare();
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
+    TRY(check_host());
     TRY(stopped_yet());
+    // Their agents went on when the leader's was killed; they can not be joined again.
+    if (members_->begun()) return lost();
+    const Result<void> met = meet();
+    if (!met) return met.error().within("InternalServerError: starting the job's instances");
     TRY(journal_.append_soon("downloading", ""));
     began_ = std::chrono::steady_clock::now();
     bool cache_grew = false;
@@ -94,6 +118,7 @@ class JobRun {
       TRY(stopped_yet());
     }
     TRY(tree_.give_folders("input/data"));
+    TRY(give_code());
     if (cache_grew) {
       syncing_cache_ = std::async(std::launch::async, [inputs = inputs()] {
         ignore_error(inputs.sync_cache(), "what is not known to be on the disk is fetched again");
@@ -114,10 +139,10 @@ class JobRun {
     TRY(remove_checkpoints(folder_, true));
     if (!tree_is_fresh()) {
       TRY(remove_tree(folder_ / "ml"));
-      tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(spec_.job_name)));
+      tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(sandbox_name(spec_))));
     }
     TRY(prepare_ml_tree(tree_, spec_));
-    const compute::Identity owner = compute::program_identity(spec_.job_name);
+    const compute::Identity owner = compute::program_identity(sandbox_name(spec_));
     const fs::path tmp = folder_ / "tmp";
     TRY(make_folders(tmp));
     if (chown(tmp.c_str(), owner.uid, owner.gid) != 0) return error_from_errno("chown", errno);
@@ -135,6 +160,55 @@ class JobRun {
     if (!restored && restored.error().code == Code::kCancelled) return restored.error();
     if (!restored) return restored.error().within("ClientError");
     return checkpoints_->begin();
+  }
+
+  Result<void> give_code() {
+    for (const ChannelSpec& channel : spec_.channels) {
+      if (!belongs_to_program(spec_, channel)) continue;
+      TRY(tree_.give_all("input/data/" + channel.name));
+    }
+    return {};
+  }
+
+  Result<void> check_host() {
+    if (!spec_.infra_check) return {};
+    const Result<std::string> found =
+        check_infrastructure(spec_, folder_, sandbox_spec(spec_, folder_));
+    if (!found) return found.error().within("InternalServerError");
+    log_->note("[atelier] infrastructure check: " + *found);
+    return {};
+  }
+
+  // The network, and with it the other instances.
+  Result<void> meet() {
+    if (!leads(spec_)) {
+      if (!spec_.shared_network.empty()) {
+        network_ = TRY(compute::SharedNetwork::join(spec_.shared_network));
+      }
+      return {};
+    }
+    if (!spec_.network_isolation) {
+      slot_ = TRY(take_network_slot(folder_.parent_path()));
+      job_.network_slot = slot_->number;
+    } else if (!members_->empty()) {
+      network_ = TRY(compute::SharedNetwork::create());
+      job_.shared_network = network_->name();
+    }
+    spec_.network_slot = job_.network_slot;
+    return members_->start(job_);
+  }
+
+  // A job has ended when all of its instances have.
+  Outcome of_job(Outcome own) {
+    if (members_->empty()) return own;
+    const Time at = ended_.value_or(clock_.now());
+    if (own.kind != "completed") members_->end_all();
+    std::vector<InstanceEnd> ends = members_->wait();
+    ends.insert(ends.begin(), InstanceEnd{spec_.host, std::move(own), at});
+    for (const InstanceEnd& end : ends) {
+      log_->note(fmt::format("[atelier] {}: {}", end.host, end.outcome.kind));
+    }
+    return outcome_of_job(ends);
   }
 
   objects::ObjectStore& store() {
@@ -173,6 +247,7 @@ class JobRun {
     input.framework_module = spec_.runtime.framework_module;
     input.framework_version = spec_.runtime.framework_version;
     input.region = spec_.region;
+    input.master_port = master_port(spec_.network_slot);
     input.num_cpus = job_cpus(spec_);
     input.has_mpirun = spec_.runtime.has_mpi;
     input.pip_advice = job_pip_setup(spec_).advice;
@@ -226,13 +301,27 @@ class JobRun {
       if (journal_.find("training") != nullptr) return {};
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
-    return run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
+    if (network_) sandbox.network = &*network_;
+    const VolumeWatch volume{{folder_ / "ml", folder_ / "tmp"},
+                             static_cast<std::uint64_t>(spec_.volume_gib) << 30,
+                             [this] { return end_early(folder_, spec_.attempt).has_value(); }};
+    Result<ProgramEnd> end = run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
+    ended_ = clock_.now();
+    written_ = volume.over();
+    return end;
   }
 
   Result<Outcome> ended(const Result<ProgramEnd>& end) {
     if (end) {
       Outcome outcome = outcome_of(*end, tree_, spec_, log_->last_lines());
       outcome.final_metrics = log_->final_metrics();
+      if (written_ > 0 && outcome.kind == "stopped") {
+        outcome.kind = "failed";
+        outcome.message = fmt::format(
+            "ClientError: the program wrote {:.1f} GiB to /opt/ml and /tmp, more than its "
+            "VolumeSizeInGB of {}; ask for a larger volume",
+            static_cast<double>(written_) / (1 << 30), spec_.volume_gib);
+      }
       if (outcome.kind == "completed") {
         for (const std::string& words : log_->unmatched_metrics()) {
           TRY(journal_.append("warning", words));
@@ -287,6 +376,7 @@ class JobRun {
           std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - *began_);
     }
     TRY(journal_.append(kind, outcome.message, to_json(outcome)));
+    if (!leads(spec_)) return {};  // what it leaves is delivered, and removed, by the leader
     const Result<void> cleaned = clean_up(folder_, outcome);
     if (!cleaned) log_->note("[atelier] left behind: " + cleaned.error().message);
     return {};
@@ -296,11 +386,29 @@ class JobRun {
     delivering_ = true;  // a stop lets an upload finish
     // First: it is what a next attempt needs.
     const Result<void> checkpoints = finish_checkpoints(outcome);
-    Delivery delivery{store(), spec_, tree_, folder_};
+    if (!leads(spec_)) return checkpoints;
+    std::vector<MlTree> others;
+    for (const std::string& host : instance_hosts(folder_)) {
+      if (host == spec_.host) continue;
+      const auto owner = compute::program_identity(sandbox_name(spec_.job_name, host));
+      others.push_back(TRY(MlTree::open(instance_folder(folder_, host) / "ml", owner)));
+    }
+    std::vector<const MlTree*> trees{&tree_};
+    for (const MlTree& tree : others) trees.push_back(&tree);
+    Delivery delivery{store(), spec_, std::move(trees), folder_};
     const Result<void> output = delivery.output();
     if (outcome.kind != "failed") TRY(delivery.model());
+    TRY(warn_of_left_out(delivery.left_out()));
     TRY(checkpoints);
     return output;
+  }
+
+  Result<void> warn_of_left_out(const std::vector<std::string>& names) {
+    if (names.empty()) return {};
+    return journal_.append(
+        "warning", fmt::format("{} files have the name of a file of another instance and are not "
+                               "uploaded, '{}' among them: of those the first instance's counts",
+                               names.size(), names.front()));
   }
 
   Result<void> finish_checkpoints(
@@ -319,7 +427,8 @@ class JobRun {
   }
 
   fs::path folder_;
-  AgentSpec spec_;
+  AgentSpec job_;   // as the leader was told
+  AgentSpec spec_;  // of this instance
   Journal& journal_;
   const StoreFactory& make_store_;
   std::atomic<bool> delivering_ = false;
@@ -327,6 +436,11 @@ class JobRun {
   MlTree tree_;
   StopRequest stop_;
   std::unique_ptr<JobLog> log_;
+  std::unique_ptr<Members> members_;
+  std::optional<NetworkSlot> slot_;
+  std::optional<compute::SharedNetwork> network_;
+  std::optional<Time> ended_;  // the program
+  std::uint64_t written_ = 0;  // by the program, once that was more than it may
   RunLimits limits_;
   std::optional<std::chrono::steady_clock::time_point> began_;  // where this agent saw it
   std::unique_ptr<Checkpoints> checkpoints_;                    // once restored; null without any
@@ -346,13 +460,18 @@ Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFacto
   journal.enter(spec.attempt, spec.journal_floor);
   // Its agent was killed while it cleaned up.
   if (const JournalEvent* end = journal.end()) {
-    return clean_up(folder, parse_outcome(end->detail_json));
+    return leads(spec) ? clean_up(folder, parse_outcome(end->detail_json)) : Result<void>{};
   }
-  MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(spec.job_name)));
+  MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(sandbox_name(spec))));
   StopRequest stop = TRY(StopRequest::watch(folder, spec.attempt));
-  std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.metrics, clock));
-  return JobRun{folder, std::move(spec), journal,         make_store,
-                clock,  std::move(tree), std::move(stop), std::move(log)}
+  std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.host, spec.metrics, clock));
+  // Agents of the other instances are this program too, also where a newer one has its place.
+  std::error_code failure;
+  fs::path program = fs::read_symlink("/proc/self/exe", failure);
+  if (failure || !fs::exists(program, failure)) program = "/proc/self/exe";
+  std::unique_ptr<Members> members = TRY(Members::open(folder, spec, std::move(program), clock));
+  return JobRun{folder,          std::move(spec), journal,        make_store,        clock,
+                std::move(tree), std::move(stop), std::move(log), std::move(members)}
       .go();
 }
 

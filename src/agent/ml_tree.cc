@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <set>
 
+#include "agent/instances.h"
 #include "agent/local_path.h"
 #include "base/json.h"
 
@@ -176,18 +178,36 @@ Result<std::vector<std::string>> names_in_folder(int folder, bool folders_only) 
 }
 
 std::string resource_config_json(const AgentSpec& spec) {
-  const json::array hosts{"algo-1"};
-  return json::serialize(json::object{
-      {"current_host", "algo-1"},
-      {"current_instance_type", spec.instance_type},
-      {"current_group_name", "homogeneousCluster"},
-      {"hosts", hosts},
-      {"instance_groups", json::array{json::object{{"instance_group_name", "homogeneousCluster"},
-                                                   {"instance_type", spec.instance_type},
-                                                   {"hosts", hosts}}}},
-      // The addresses of the hosts are loopback's.
-      {"network_interface_name", "lo"},
-      {"topology", nullptr}});
+  const std::vector<InstanceSpec> instances = instances_of(spec);
+  const auto current = std::ranges::find(instances, spec.host, &InstanceSpec::host);
+  // Groups in their own order, hosts of each sorted.
+  std::vector<std::string> names;
+  for (const InstanceSpec& instance : instances) {
+    if (std::ranges::find(names, instance.group) == names.end()) names.push_back(instance.group);
+  }
+  json::array groups;
+  for (const std::string& name : names) {
+    std::set<std::string> hosts;
+    std::string type;
+    for (const InstanceSpec& instance : instances) {
+      if (instance.group != name) continue;
+      hosts.insert(instance.host);
+      type = instance.instance_type;
+    }
+    groups.push_back(json::object{{"instance_group_name", name},
+                                  {"instance_type", type},
+                                  {"hosts", json::array(hosts.begin(), hosts.end())}});
+  }
+  const std::vector<std::string> hosts = host_names(spec);
+  return json::serialize(
+      json::object{{"current_host", spec.host},
+                   {"current_instance_type", spec.instance_type},
+                   {"current_group_name", current == instances.end() ? "" : current->group},
+                   {"hosts", json::array(hosts.begin(), hosts.end())},
+                   {"instance_groups", std::move(groups)},
+                   // The addresses of the hosts are loopback's.
+                   {"network_interface_name", "lo"},
+                   {"topology", nullptr}});
 }
 
 std::string input_data_config_json(const AgentSpec& spec) {

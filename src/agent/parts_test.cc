@@ -14,6 +14,7 @@
 #include "agent/metric_matcher.h"
 #include "agent/ml_tree.h"
 #include "agent/program.h"
+#include "agent/volume_watch.h"
 #include "base/json.h"
 
 namespace atelier::agent {
@@ -183,7 +184,7 @@ TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
   for (std::string& bytes : packed) {
     const fs::path file = folder_.path() / "model.tar.gz";
     const UniqueFd fd = open_file(file, O_WRONLY | O_CREAT | O_TRUNC).value();
-    pack_folder(tree_, "model", fd.get()).value();
+    pack_folders({&tree_}, "model", fd.get()).value();
     bytes = read_file(file).value();
   }
   EXPECT_EQ(packed[0], packed[1]);
@@ -198,7 +199,7 @@ TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
 
 TEST_F(TreeTest, AnEmptyFolderIsAnArchiveThatTarReads) {
   const UniqueFd fd = open_file(folder_.path() / "e.tar.gz", O_WRONLY | O_CREAT).value();
-  pack_folder(tree_, "model", fd.get()).value();
+  pack_folders({&tree_}, "model", fd.get()).value();
   EXPECT_EQ(std::system(("tar -tzf " + (folder_.path() / "e.tar.gz").string()).c_str()), 0);
 }
 
@@ -258,6 +259,18 @@ TEST(ProgramEnvironment, HasATicketForKeysAndNoKeys) {
   }
   spec.network_isolation = true;
   EXPECT_FALSE(platform_environment(spec).contains("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
+}
+
+TEST(VolumeWatch, SeesWhatIsWrittenAndFollowsNoLink) {
+  const TempFolder folder = TempFolder::create().value();
+  make_folders(folder.path() / "a/b").value();
+  const std::uint64_t before = disk_use(folder.path());
+  write_file_durably(folder.path() / "a/b/file", std::string(1 << 20, 'x')).value();
+  std::filesystem::create_symlink("/usr", folder.path() / "a/link");
+  const std::uint64_t after = disk_use(folder.path());
+  EXPECT_GE(after, before + (1 << 20));
+  EXPECT_LE(after, before + (1 << 20) + 65536);
+  EXPECT_EQ(disk_use(folder.path() / "no-such"), 0U);
 }
 
 }  // namespace

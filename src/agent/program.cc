@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "agent/checkpoints.h"
+#include "agent/instances.h"
+#include "agent/network_slot.h"
 
 namespace atelier::agent {
 namespace {
@@ -80,6 +82,10 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
       environment["PATH"] = program.parent_path().string() + ":" + environment["PATH"];
     }
   }
+  // torchrun's own default is one port for the whole host.
+  if (spec.network_slot > 0) {
+    environment["PET_MASTER_PORT"] = std::to_string(master_port(spec.network_slot));
+  }
   const compute::PipSetup pip = job_pip_setup(spec);
   environment["PATH"] += ":" + pip.bin_folder;
   environment.insert(pip.environment.begin(), pip.environment.end());
@@ -89,7 +95,13 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
 
 compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::path& job_folder) {
   compute::SandboxSpec sandbox;
-  sandbox.name = spec.job_name;
+  sandbox.name = sandbox_name(spec);
+  sandbox.host_name = spec.host;
+  sandbox.hosts.clear();
+  int number = 0;
+  for (const InstanceSpec& instance : instances_of(spec)) {
+    sandbox.hosts[instance.host] = instance_address(spec.network_slot, ++number);
+  }
   sandbox.ml_folder = job_folder / "ml";
   sandbox.mounts.push_back({job_folder / "tmp", "/tmp", true});
   for (compute::BindMount& mount : checkpoint_mounts(spec, job_folder)) {

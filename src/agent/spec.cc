@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <system_error>
 
 #include "base/json.h"
 
@@ -128,6 +130,26 @@ class Reader {
   std::string failure_;
 };
 
+json::array instances_to_json(const std::vector<InstanceSpec>& instances) {
+  json::array list;
+  for (const InstanceSpec& instance : instances) {
+    list.push_back(json::object{{"host", instance.host},
+                                {"group", instance.group},
+                                {"instance_type", instance.instance_type},
+                                {"vcpus", instance.vcpus},
+                                {"memory_gib", instance.memory_gib}});
+  }
+  return list;
+}
+
+void read_instance(Reader& reader, InstanceSpec& instance) {
+  reader.text("host", instance.host, true);
+  reader.text("group", instance.group);
+  reader.text("instance_type", instance.instance_type);
+  reader.number("vcpus", instance.vcpus);
+  reader.number("memory_gib", instance.memory_gib);
+}
+
 json::object channel_to_json(const ChannelSpec& channel) {
   return {{"name", channel.name},
           {"s3_uri", channel.s3_uri},
@@ -138,7 +160,10 @@ json::object channel_to_json(const ChannelSpec& channel) {
           {"record_wrapper", channel.record_wrapper},
           {"compression", channel.compression},
           {"attribute_names", list_to_json(channel.attribute_names)},
-          {"shuffle_seed", channel.shuffle_seed.value_or(kNoSeed)}};
+          {"shuffle_seed", channel.shuffle_seed.value_or(kNoSeed)},
+          {"groups", list_to_json(channel.groups)},
+          {"shard_index", channel.shard_index},
+          {"shard_count", channel.shard_count}};
 }
 
 void read_channel(Reader& reader, ChannelSpec& channel) {
@@ -154,6 +179,15 @@ void read_channel(Reader& reader, ChannelSpec& channel) {
   std::int64_t seed = kNoSeed;
   reader.whole("shuffle_seed", kNoSeed, std::numeric_limits<std::int64_t>::max(), seed);
   if (seed != kNoSeed) channel.shuffle_seed = seed;
+  reader.list("groups", channel.groups);
+  double index = 0, count = 1;
+  reader.number("shard_index", index);
+  reader.number("shard_count", count);
+  if (!(count >= 1 && count <= 10000 && index < count)) {
+    return reader.fail("shard_index", "below shard_count, which is 1 to 10000");
+  }
+  channel.shard_index = static_cast<int>(index);
+  channel.shard_count = static_cast<int>(count);
 }
 
 json::object runtime_to_json(const compute::Runtime& runtime) {
@@ -216,6 +250,12 @@ bool is_plain_name(std::string_view name) {
   return name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
+// It becomes a folder's name, and a line of /etc/hosts.
+bool is_host_name(std::string_view name) {
+  return name.size() > 5 && name.size() < 64 && name.starts_with("algo-") &&
+         name.find_first_not_of("0123456789", 5) == std::string_view::npos;
+}
+
 }  // namespace
 
 std::string to_json(const AgentSpec& spec) {
@@ -239,6 +279,10 @@ std::string to_json(const AgentSpec& spec) {
                    {"environment", map_to_json(spec.environment)},
                    {"channels", channels},
                    {"metrics", metrics},
+                   {"host", spec.host},
+                   {"instances", instances_to_json(spec.instances)},
+                   {"network_slot", spec.network_slot},
+                   {"shared_network", spec.shared_network},
                    {"instance_type", spec.instance_type},
                    {"vcpus", spec.vcpus},
                    {"memory_gib", spec.memory_gib},
@@ -292,6 +336,14 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
     item.text("name", metric.name, true);
     item.text("regex", metric.regex, true);
   });
+  reader.text("host", spec.host);
+  reader.objects("instances",
+                 [&](Reader& item) { read_instance(item, spec.instances.emplace_back()); });
+  double slot = 0;
+  reader.number("network_slot", slot);
+  if (slot > 1000) reader.fail("network_slot", "1000 at most");
+  spec.network_slot = static_cast<int>(std::min(slot, 1000.0));
+  reader.text("shared_network", spec.shared_network);
   reader.text("instance_type", spec.instance_type);
   reader.number("vcpus", spec.vcpus);
   reader.number("memory_gib", spec.memory_gib);
@@ -320,6 +372,10 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.whole("cache_bytes", 0, std::numeric_limits<std::int64_t>::max(), spec.cache_bytes);
   read_synced(reader, "tensorboard", spec.tensorboard);
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");
+  if (!is_host_name(spec.host)) reader.fail("host", "a name such as algo-1");
+  for (const InstanceSpec& instance : spec.instances) {
+    if (!is_host_name(instance.host)) reader.fail("instances.host", "a name such as algo-1");
+  }
   for (const ChannelSpec& channel : spec.channels) {
     if (!is_plain_name(channel.name)) reader.fail("channels.name", "a name without '/'");
   }
@@ -328,6 +384,23 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   }
   if (!reader.failure().empty()) return Error{Code::kInvalidArgument, reader.failure()};
   return spec;
+}
+
+std::filesystem::path instance_folder(const std::filesystem::path& job_folder,
+                                      std::string_view host) {
+  return host == kLeader ? job_folder : job_folder / "instances" / host;
+}
+
+std::vector<std::string> instance_hosts(const std::filesystem::path& job_folder) {
+  std::vector<std::string> hosts;
+  std::error_code failure;
+  for (const auto& entry : std::filesystem::directory_iterator(job_folder / "instances", failure)) {
+    std::string name = entry.path().filename().string();
+    if (is_host_name(name)) hosts.push_back(std::move(name));
+  }
+  std::ranges::sort(hosts);
+  hosts.insert(hosts.begin(), std::string{kLeader});
+  return hosts;
 }
 
 }  // namespace atelier::agent

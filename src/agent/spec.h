@@ -44,6 +44,10 @@ struct ChannelSpec {
   std::string compression = "None";
   std::vector<std::string> attribute_names{};  // of an augmented manifest
   std::optional<std::int64_t> shuffle_seed{};
+  std::vector<std::string> groups{};  // InstanceGroupNames; empty: every instance has it
+  // Which part this instance gets, with distribution ShardedByS3Key.
+  int shard_index = 0;
+  int shard_count = 1;
 };
 
 struct MetricDefinition {
@@ -55,6 +59,19 @@ struct MetricDefinition {
 struct SyncedFolder {
   std::string s3_uri;      // as the request has it
   std::string local_path;  // as place_local_path() takes it
+};
+
+// The first instance of a job. Its agent leads: it starts the others, ends them, and delivers for
+// all (agent/members.h).
+inline constexpr std::string_view kLeader = "algo-1";
+
+// One instance of a job: a share of a host with an agent of its own.
+struct InstanceSpec {
+  std::string host;  // "algo-1"
+  std::string group = "homogeneousCluster";
+  std::string instance_type{};
+  double vcpus = 0;
+  double memory_gib = 0;
 };
 
 struct AgentSpec {
@@ -75,6 +92,12 @@ struct AgentSpec {
   std::vector<MetricDefinition> metrics;
   std::optional<SyncedFolder> checkpoints;  // CheckpointConfig
   std::optional<SyncedFolder> tensorboard;  // TensorBoardOutputConfig
+  std::string host = "algo-1";              // of this instance
+  std::vector<InstanceSpec> instances{};    // of the job, by their number; empty: this one alone
+  // Where they meet: a number that keeps jobs apart on the host's network (agent/network_slot.h),
+  // and with isolation the network that they share (compute/network.h).
+  int network_slot = 0;
+  std::string shared_network{};
   std::string instance_type;
   double vcpus = 0;
   double memory_gib = 0;
@@ -119,6 +142,13 @@ std::string to_json_line(const JournalEvent& event);
 // their number is: jobs/training_job.h); a torn last line is left out.
 Result<std::vector<JournalEvent>> read_journal(const std::filesystem::path& job_folder,
                                                std::uint64_t after = 0);
+
+// Where an instance keeps its own of the above: the first one in the job's folder, the others below
+// it, in instances/algo-2 and so on.
+std::filesystem::path instance_folder(const std::filesystem::path& job_folder,
+                                      std::string_view host);
+// The hosts that have one, the first in front.
+std::vector<std::string> instance_hosts(const std::filesystem::path& job_folder);
 
 // Starts `program agent --job-folder FOLDER` as a session of its own that outlives the caller;
 // returns once the agent holds its lock (or has failed to). The spec must be in the folder already.

@@ -170,7 +170,13 @@ class Run {
   char buffer_[64 * 1024];
 };
 
+constexpr const char* kEndEarly = "end-early";
+
 }  // namespace
+
+Result<void> end_early(const std::filesystem::path& job_folder, int attempt) {
+  return replace_file(job_folder / kEndEarly, std::to_string(attempt));
+}
 
 Result<StopRequest> StopRequest::watch(const std::filesystem::path& job_folder, int attempt) {
   UniqueFd fd{inotify_init1(IN_CLOEXEC | IN_NONBLOCK)};
@@ -186,7 +192,11 @@ bool StopRequest::interrupted() const {
   return attempt && *attempt == attempt_;
 }
 
-bool StopRequest::made() const { return ::access(file_.c_str(), F_OK) == 0; }
+bool StopRequest::made() const {
+  if (::access(file_.c_str(), F_OK) == 0) return true;
+  const Result<std::string> attempt = read_file(file_.parent_path() / kEndEarly, 64);
+  return attempt && *attempt == attempt_;
+}
 
 void StopRequest::clear() const {
   char events[4096];

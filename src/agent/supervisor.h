@@ -15,7 +15,11 @@
 
 namespace atelier::agent {
 
-// The files `stop` and `interrupt` in a job's folder, without polling for them.
+// Asks the program of an attempt for its end, as a stop does, on the agent's own account: another
+// instance has failed, or the disk is full.
+Result<void> end_early(const std::filesystem::path& job_folder, int attempt);
+
+// The files `stop`, `interrupt` and `end-early` in a job's folder, without polling for them.
 class StopRequest {
  public:
   static Result<StopRequest> watch(const std::filesystem::path& job_folder, int attempt);

@@ -127,12 +127,10 @@ TEST_F(TrainingTest, WhatCanNotBeHonouredIsRefusedByNameAllAtOnce) {
                                       {"FileSystemAccessMode", "ro"}}}};
   request["MlflowConfig"] = {
       {"MlflowResourceArn", "arn:aws:sagemaker:us-west-2:123456789012:mlflow-tracking-server/x"}};
-  request["ResourceConfig"].as_object()["InstanceCount"] = 2;
   const std::string error = create_error(request);
   EXPECT_THAT(error,
               HasSubstr("This version of Atelier can not honour: InputDataConfig channel "
                         "'training'.DataSource.FileSystemDataSource 'fs-0123456789abcdef0'"));
-  EXPECT_THAT(error, HasSubstr("ResourceConfig.InstanceCount 2"));
   EXPECT_THAT(error, HasSubstr("MlflowConfig: "));
 }
 
@@ -161,13 +159,6 @@ TEST_F(TrainingTest, EachUnservedMemberIsRefused) {
         r["AlgorithmSpecification"] = {{"TrainingInputMode", "File"}, {"AlgorithmName", "own"}};
       },
       "AlgorithmName 'own'");
-  refused(
-      [](json::object& r) {
-        r["ResourceConfig"] = {{"InstanceGroups", json::array{{{"InstanceGroupName", "a"},
-                                                               {"InstanceType", "ml.m5.large"},
-                                                               {"InstanceCount", 1}}}}};
-      },
-      "InstanceGroups");
   refused(
       [](json::object& r) {
         r["TensorBoardOutputConfig"] = {{"S3OutputPath", "s3://b/t"}, {"LocalPath", "tb"}};

@@ -430,8 +430,7 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   plan.spec.cache_folder = options_.cache_folder.string();
   plan.spec.cache_bytes = options_.cache_bytes;
   plan.spec.log_stream = job.log_stream;
-  plan.spec.vcpus = job.vcpus;  // as granted, should the table have changed since
-  plan.spec.memory_gib = job.memory_gib;
+  grant(plan, job.vcpus, job.memory_gib);
   plan.spec.attempt = job.attempts.number;
   plan.spec.journal_floor = job.journal_sequence;
   plan.spec.interruption_notice = options_.instances.interruption_notice;

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <limits>
 
+#include "agent/spec.h"
+
 namespace atelier::jobs {
 namespace {
 
@@ -32,18 +34,27 @@ Result<Token> parse_token(const std::string& text) {
 
 }  // namespace
 
-std::filesystem::path log_path(const std::filesystem::path& job_folder) {
-  return job_folder / "logs" / "algo-1.log";
+std::filesystem::path log_path(const std::filesystem::path& job_folder, const std::string& host) {
+  return agent::instance_folder(job_folder, host) / "logs" / (host + ".log");
+}
+
+std::string log_stream_of(const TrainingJob& job, const std::string& host) {
+  const std::string first = fmt::format("/{}-", agent::kLeader);
+  std::string name = job.log_stream;
+  const std::size_t at = name.rfind(first);
+  if (at != std::string::npos) name.replace(at, first.size(), fmt::format("/{}-", host));
+  return name;
 }
 
 Result<std::optional<LogStream>> read_log_stream(const TrainingJob& job,
-                                                 const std::filesystem::path& job_folder) {
-  const std::filesystem::path path = log_path(job_folder);
+                                                 const std::filesystem::path& job_folder,
+                                                 const std::string& host) {
+  const std::filesystem::path path = log_path(job_folder, host);
   const agent::LogPage first = TRY(agent::read_log(path, 0, 1, kMaxBytes));
   if (first.events.empty()) return std::optional<LogStream>{};
   const agent::LogPage last = TRY(agent::read_log_backward(path, kEndOfLog, 1, kMaxBytes));
   LogStream stream;
-  stream.name = job.log_stream;
+  stream.name = log_stream_of(job, host);
   stream.created = first.events.front().time;
   stream.first_event = first.events.front().time;
   stream.last_event = last.events.empty() ? stream.first_event : last.events.back().time;

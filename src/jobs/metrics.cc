@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "agent/spec.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -107,25 +108,9 @@ off_t seek_metrics(int fd, Time time) {
   return low;
 }
 
-}  // namespace
-
-Result<void> read_metric(const std::filesystem::path& job_folder, std::string_view name, Time from,
-                         Time to, const std::function<bool(const MetricSample&)>& take) {
-  const Result<UniqueFd> fd = open_file(job_folder / "metrics.jsonl", O_RDONLY);
-  if (!fd && fd.error().code == Code::kNotFound) return {};
-  if (!fd) return fd.error();
-  LineReader lines(fd->get(), seek_metrics(fd->get(), from));
-  while (const auto text = lines.next_line()) {
-    const std::optional<Line> line = parse_line(*text);
-    if (!line || line->name != name) continue;
-    if (line->sample.time < from || line->sample.time >= to) continue;
-    if (!take(line->sample)) break;
-  }
-  return {};
-}
-
-void complete_metrics(const std::filesystem::path& job_folder, std::vector<FinalMetric>& metrics) {
-  const std::string text = tail(job_folder / "metrics.jsonl");
+// The last value of each metric in the file, where it is later than what is known.
+void read_latest(const std::filesystem::path& path, std::vector<FinalMetric>& latest) {
+  const std::string text = tail(path);
   std::string_view rest{text};
   while (!rest.empty()) {
     const std::size_t end = rest.find('\n');
@@ -134,6 +119,41 @@ void complete_metrics(const std::filesystem::path& job_folder, std::vector<Final
     std::optional<Line> found = parse_line(line);
     if (!found) continue;
     const FinalMetric metric{std::move(found->name), found->sample.value, found->sample.time};
+    const auto known = std::ranges::find(latest, metric.name, &FinalMetric::name);
+    if (known == latest.end()) {
+      latest.push_back(metric);
+    } else if (metric.time >= known->time) {
+      *known = metric;
+    }
+  }
+}
+
+}  // namespace
+
+Result<void> read_metric(const std::filesystem::path& job_folder, std::string_view name, Time from,
+                         Time to, const std::function<bool(const MetricSample&)>& take) {
+  for (const std::string& host : agent::instance_hosts(job_folder)) {
+    const auto path = agent::instance_folder(job_folder, host) / "metrics.jsonl";
+    const Result<UniqueFd> fd = open_file(path, O_RDONLY);
+    if (!fd && fd.error().code == Code::kNotFound) continue;
+    if (!fd) return fd.error();
+    LineReader lines(fd->get(), seek_metrics(fd->get(), from));
+    while (const auto text = lines.next_line()) {
+      const std::optional<Line> line = parse_line(*text);
+      if (!line || line->name != name) continue;
+      if (line->sample.time < from || line->sample.time >= to) continue;
+      if (!take(line->sample)) return {};
+    }
+  }
+  return {};
+}
+
+void complete_metrics(const std::filesystem::path& job_folder, std::vector<FinalMetric>& metrics) {
+  std::vector<FinalMetric> latest;
+  for (const std::string& host : agent::instance_hosts(job_folder)) {
+    read_latest(agent::instance_folder(job_folder, host) / "metrics.jsonl", latest);
+  }
+  for (const FinalMetric& metric : latest) {
     const auto known = std::ranges::find(metrics, metric.name, &FinalMetric::name);
     if (known == metrics.end()) {
       metrics.push_back(metric);

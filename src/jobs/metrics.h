@@ -22,8 +22,9 @@ struct MetricSample {
   double value = 0;
 };
 
-// All values of one metric of a job from `from` (inclusive) to `to` (exclusive), in their order,
-// one at a time; a job without metrics has none. The first call that gives false ends it.
+// All values of one metric of a job from `from` (inclusive) to `to` (exclusive), those of each
+// instance in their order, one instance after the other; a job without metrics has none. The first
+// call that gives false ends it.
 Result<void> read_metric(const std::filesystem::path& job_folder, std::string_view name, Time from,
                          Time to, const std::function<bool(const MetricSample&)>& take);
 

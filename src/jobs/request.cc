@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/json.h"
+#include "jobs/request_instances.h"
 #include "jobs/request_rules.h"
 
 namespace atelier::jobs {
@@ -72,6 +74,7 @@ Result<agent::ChannelSpec> plan_channel(const json::value& channel, std::string_
   const json::value& s3 = member(member(channel, "DataSource"), "S3DataSource");
   spec.s3_uri = text(s3, "S3Uri");
   spec.s3_data_type = text(s3, "S3DataType", "S3Prefix");
+  spec.groups = texts(s3, "InstanceGroupNames");
   spec.distribution = text(s3, "S3DataDistributionType", "FullyReplicated");
   spec.content_type = text(channel, "ContentType");
   spec.record_wrapper = text(channel, "RecordWrapperType", "None");
@@ -153,28 +156,23 @@ Result<void> plan_algorithm(const json::value& request, const PlanContext& conte
 }
 
 Result<void> plan_resources(const json::value& request, const PlanContext& context, Plan& plan) {
-  const json::value& resources = member(request, "ResourceConfig");
-  const std::string name = TRY(required(resources, "InstanceType", "ResourceConfig.InstanceType"));
-  const auto type = compute::find_instance_type(context.instances, name);
-  if (!type) {
-    std::vector<std::string> known;
-    for (const auto& each : context.instances.types) known.push_back(each.name);
-    return invalid(
-        fmt::format("ResourceConfig.InstanceType '{}' is not in this server's table of "
-                    "instance types: known are {}, and sizes such as ml.cpu.4x and "
-                    "ml.gpu.1x",
-                    name, fmt::join(known, ", ")));
-  }
-  plan.allocation = TRY(compute::allocate(*type, context.host, context.instances.strict));
+  InstancesPlan instances =
+      TRY(plan_instances(member(request, "ResourceConfig"), context.instances, context.host));
+  plan.allocation = std::move(instances.total);
   plan.warnings.insert(plan.warnings.end(), plan.allocation.warnings.begin(),
                        plan.allocation.warnings.end());
-  plan.spec.instance_type = name;
-  plan.terms.instance_type = name;
-  plan.terms.price_per_hour = type->price_per_hour;
-  plan.terms.spot_price_per_hour = type->spot_price_per_hour;
+  const agent::InstanceSpec& first = instances.instances.front();
+  plan.spec.instance_type = first.instance_type;
+  plan.spec.vcpus = first.vcpus;
+  plan.spec.memory_gib = first.memory_gib;
+  plan.terms.instance_type = first.instance_type;
+  plan.terms.instance_count = static_cast<int>(instances.instances.size());
+  plan.terms.price_per_hour = instances.price_per_hour;
+  plan.terms.spot_price_per_hour = instances.spot_price_per_hour;
   plan.terms.currency = context.instances.currency;
-  plan.spec.vcpus = plan.allocation.vcpus;
-  plan.spec.memory_gib = plan.allocation.memory_gib;
+  plan.spec.instances = std::move(instances.instances);
+  plan.spec.volume_gib =
+      static_cast<int>(find_int(member(request, "ResourceConfig"), "VolumeSizeInGB").value_or(0));
   return {};
 }
 
@@ -229,6 +227,23 @@ std::optional<agent::SyncedFolder> plan_synced(const json::value& request, std::
                              text(config, "LocalPath", std::string{local_path})};
 }
 
+// Files of /opt/ml/input/config that are parts of the request, as real jobs have them. (Of
+// init-config.json and upstreamoutputdataconfig.json only the names are known.)
+void plan_config_files(const json::value& request, agent::AgentSpec& spec) {
+  spec.config_files["trainingjobconfig.json"] = json::serialize(request);
+  constexpr std::array<std::array<const char*, 3>, 2> kParts = {{
+      {"DebugHookConfig", "debughookconfig.json", "/opt/ml/output/tensors"},
+      {"ProfilerConfig", "profilerconfig.json", "/opt/ml/output/profiler"},
+  }};
+  for (const auto& [name, file, local_path] : kParts) {
+    const json::object* part = find_object(request, name);
+    if (part == nullptr) continue;
+    json::object config = *part;
+    if (!config.contains("LocalPath")) config["LocalPath"] = local_path;
+    spec.config_files[file] = json::serialize(config);
+  }
+}
+
 void warn_about_the_rest(const json::value& request, std::vector<std::string>& warnings) {
   for (const char* rules : {"DebugRuleConfigurations", "ProfilerRuleConfigurations"}) {
     const json::array* list = find_array(request, rules);
@@ -268,8 +283,23 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   spec.hyperparameters = TRY(text_map(request, "HyperParameters"));
   spec.environment = TRY(text_map(request, "Environment"));
   spec.network_isolation = find_bool(request, "EnableNetworkIsolation").value_or(false);
+  spec.infra_check =
+      find_bool(member(request, "InfraCheckConfig"), "EnableInfraCheck").value_or(false);
+  plan_config_files(request, spec);
   warn_about_the_rest(request, plan.warnings);
   return plan;
+}
+
+void grant(Plan& plan, double vcpus, double memory_gib) {
+  const double cpu_part = plan.allocation.vcpus > 0 ? vcpus / plan.allocation.vcpus : 1;
+  const double memory_part =
+      plan.allocation.memory_gib > 0 ? memory_gib / plan.allocation.memory_gib : 1;
+  for (agent::InstanceSpec& instance : plan.spec.instances) {
+    instance.vcpus *= cpu_part;
+    instance.memory_gib *= memory_part;
+  }
+  plan.spec.vcpus *= cpu_part;
+  plan.spec.memory_gib *= memory_part;
 }
 
 }  // namespace atelier::jobs

@@ -26,7 +26,7 @@ struct PlanContext {
 
 struct Plan {
   agent::AgentSpec spec;  // without the S3 endpoint, which is known once the server listens
-  compute::Allocation allocation;
+  compute::Allocation allocation;  // of all instances together
   Terms terms;
   std::vector<std::string> warnings;
   std::string model_uri;
@@ -35,5 +35,9 @@ struct Plan {
 // `created` names the log stream. kInvalidArgument, kUnimplemented or kResourceExhausted say which
 // member asks for what cannot be.
 Result<Plan> plan_job(std::string_view request_json, const PlanContext& context, Time created);
+
+// Gives the instances their parts of what the job was granted, should the table of instance types
+// say something else by now.
+void grant(Plan& plan, double vcpus, double memory_gib);
 
 }  // namespace atelier::jobs

@@ -14,6 +14,7 @@
 
 #include "agent/local_path.h"
 #include "base/json.h"
+#include "jobs/request_instances.h"
 
 namespace atelier::jobs {
 namespace {
@@ -173,28 +174,13 @@ void check_channels(const json::value& request, Findings& found) {
 }
 
 void check_resources(const json::value& request, Findings& found) {
-  const json::value& resources = member(request, "ResourceConfig");
-  for (const std::string_view choice : {"InstanceGroups", "InstancePreferences"}) {
-    if (has_any(resources, choice)) {
-      found.unserved.push_back(
-          fmt::format("ResourceConfig.{}: a job runs on one instance of one type; give "
-                      "InstanceType and InstanceCount 1",
-                      choice));
-      return;
-    }
+  if (has_any(member(request, "ResourceConfig"), "InstancePreferences")) {
+    found.unserved.emplace_back(
+        "ResourceConfig.InstancePreferences: no other type is tried; give InstanceType and "
+        "InstanceCount, or InstanceGroups");
+    return;
   }
-  for (const std::string_view name : {"InstanceType", "InstanceCount"}) {
-    if (member(resources, name).is_null()) {
-      found.wrong.push_back(fmt::format("ResourceConfig.{} must be specified", name));
-    }
-  }
-  const std::int64_t count = find_int(resources, "InstanceCount").value_or(1);
-  if (count < 1) {
-    found.wrong.push_back(fmt::format("ResourceConfig.InstanceCount {} must be at least 1", count));
-  } else if (count > 1) {
-    found.unserved.push_back(fmt::format(
-        "ResourceConfig.InstanceCount {}: a job runs on one instance; ask for 1", count));
-  }
+  for (std::string& words : instance_mistakes(request)) found.wrong.push_back(std::move(words));
 }
 
 void check_stopping(const json::value& request, Findings& found) {
@@ -294,11 +280,13 @@ constexpr std::string_view kActedOn[] = {
     "EnableNetworkIsolation",
     "Environment",
     "HyperParameters",
+    "InfraCheckConfig",
     "InputDataConfig.ChannelName",
     "InputDataConfig.CompressionType",
     "InputDataConfig.ContentType",
     "InputDataConfig.DataSource.S3DataSource.AttributeNames",
     "InputDataConfig.DataSource.S3DataSource.S3DataDistributionType",
+    "InputDataConfig.DataSource.S3DataSource.InstanceGroupNames",
     "InputDataConfig.DataSource.S3DataSource.S3DataType",
     "InputDataConfig.DataSource.S3DataSource.S3Uri",
     "InputDataConfig.InputMode",
@@ -310,6 +298,7 @@ constexpr std::string_view kActedOn[] = {
     "ProfilerConfig.S3OutputPath",
     "ProfilerRuleConfigurations",
     "ResourceConfig.InstanceCount",
+    "ResourceConfig.InstanceGroups",
     "ResourceConfig.InstanceType",
     "ResourceConfig.VolumeSizeInGB",
     "RetryStrategy",

@@ -110,6 +110,22 @@ TEST_F(RequestTest, AnInstanceLargerThanTheHostIsCutWithWarnings) {
   EXPECT_EQ(refusal(object).code, Code::kResourceExhausted);
 }
 
+TEST_F(RequestTest, InstancesHoldTheirSumAndGetTheirPartsOfWhatWasGranted) {
+  json::object object = request();
+  object["ResourceConfig"].get_object()["InstanceType"] = "ml.cpu.1x";
+  object["ResourceConfig"].get_object()["InstanceCount"] = 2;
+  auto planned = plan(object);
+  ASSERT_TRUE(planned) << planned.error().message;
+  EXPECT_EQ(planned->allocation.vcpus, 2);
+  EXPECT_EQ(planned->terms.instance_count, 2);
+  ASSERT_EQ(planned->spec.instances.size(), 2u);
+  EXPECT_EQ(planned->spec.instances[1].host, "algo-2");
+  EXPECT_EQ(planned->spec.vcpus, 1);
+  grant(*planned, 1, planned->allocation.memory_gib);
+  EXPECT_EQ(planned->spec.vcpus, 0.5);
+  EXPECT_EQ(planned->spec.instances[1].vcpus, 0.5);
+}
+
 TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
   json::object object = request();
   object["EnableManagedSpotTraining"] = true;
@@ -151,9 +167,9 @@ TEST_F(RequestTest, WhatCannotBeDoneIsRefusedByName) {
   pipe["AlgorithmSpecification"].get_object()["TrainingInputMode"] = "Pipe";
   EXPECT_THAT(refusal(pipe).message, HasSubstr("channel 'train': input mode 'Pipe'"));
 
-  json::object two = request();
-  two["ResourceConfig"].get_object()["InstanceCount"] = 2;
-  EXPECT_THAT(refusal(two).message, HasSubstr("InstanceCount 2"));
+  json::object none = request();
+  none["ResourceConfig"].get_object()["InstanceCount"] = 0;
+  EXPECT_THAT(refusal(none).message, HasSubstr("InstanceCount 0 must be from 1"));
 
   json::object manifest = request();
   manifest["InputDataConfig"]

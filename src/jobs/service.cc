@@ -63,9 +63,16 @@ class LocalService final : public Service {
 
   Result<std::vector<LogStream>> log_streams(const std::string& prefix) override {
     std::vector<LogStream> streams;
-    for (const TrainingJob& job : TRY(store_->with_log_stream(prefix))) {
-      auto stream = TRY(read_log_stream(job, engine_->folder_of(job.name)));
-      if (stream) streams.push_back(*std::move(stream));
+    // The store knows the stream of the first instance; those of the others differ in its name.
+    const std::size_t slash = prefix.find('/');
+    const std::string jobs = slash == std::string::npos ? prefix : prefix.substr(0, slash + 1);
+    for (const TrainingJob& job : TRY(store_->with_log_stream(jobs))) {
+      const std::filesystem::path folder = engine_->folder_of(job.name);
+      for (const std::string& host : agent::instance_hosts(folder)) {
+        if (!log_stream_of(job, host).starts_with(prefix)) continue;
+        auto stream = TRY(read_log_stream(job, folder, host));
+        if (stream) streams.push_back(*std::move(stream));
+      }
     }
     return streams;
   }
@@ -74,11 +81,15 @@ class LocalService final : public Service {
     const std::string name = query.stream.substr(0, query.stream.find('/'));
     const Result<TrainingJob> job = store_->load(name);
     if (!job && job.error().code != Code::kNotFound) return job.error();
-    if (!job || job->log_stream != query.stream) {
-      return Error{Code::kNotFound,
-                   fmt::format("The specified log stream does not exist: '{}'", query.stream)};
+    const std::filesystem::path folder = engine_->folder_of(name);
+    for (const std::string& host :
+         job ? agent::instance_hosts(folder) : std::vector<std::string>{}) {
+      if (log_stream_of(*job, host) == query.stream) {
+        return read_log_page(log_path(folder, host), query);
+      }
     }
-    return read_log_page(log_path(engine_->folder_of(name)), query);
+    return Error{Code::kNotFound,
+                 fmt::format("The specified log stream does not exist: '{}'", query.stream)};
   }
 
   Result<std::vector<FinalMetric>> metrics(const TrainingJob& job) override {

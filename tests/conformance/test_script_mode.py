@@ -1,5 +1,6 @@
 """Script mode from end to end: where packages come from, and launchers of several processes."""
 import io
+import re
 import tarfile
 import zipfile
 
@@ -32,6 +33,29 @@ def make_wheel(folder, name, words):
             wheel.writestr(entry, text)
 
 
+TWO = {"InstanceType": "ml.cpu.1x", "InstanceCount": 2, "VolumeSizeInGB": 1}
+
+# As the SDK's examples do: the rank is the place of the host among SM_HOSTS.
+GLOO = """
+import json, os, torch, torch.distributed as dist
+hosts, host = json.loads(os.environ["SM_HOSTS"]), os.environ["SM_CURRENT_HOST"]
+os.environ["WORLD_SIZE"], os.environ["RANK"] = str(len(hosts)), str(hosts.index(host))
+dist.init_process_group("gloo")
+value = torch.tensor([float(10 ** dist.get_rank())])
+dist.all_reduce(value)
+files = "".join(sorted(os.listdir(os.environ["SM_CHANNEL_PARTS"])))
+print(f"{host} is rank {dist.get_rank()} of {dist.get_world_size()}: sum {value.item():.0f}; files {files};")
+open(f"/opt/ml/model/of-{host}", "w").close()
+dist.barrier()
+"""
+ONE_FAILS = """
+import os, time
+if os.environ["SM_CURRENT_HOST"] == "algo-2":
+    raise ValueError("the second instance has no pictures")
+time.sleep(600)
+"""
+
+
 class Jobs:
     def __init__(self, server):
         self.environment = server.environment()
@@ -43,6 +67,8 @@ class Jobs:
         for bucket in ("source", "models"):
             self.s3.create_bucket(Bucket=bucket,
                                   CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+        for number in range(4):
+            self.s3.put_object(Bucket="source", Key=f"parts/{number}", Body=b"part")
 
     def start(self, base, files, program="train.py", hyperparameters=None, **changes):
         name = name_of(base)
@@ -111,6 +137,11 @@ def started(jobs):
             hyperparameters={"lr": "0.1"}),
         "shell": jobs.start("shell", {"bin/run.sh": "#!/bin/sh\necho arguments: \"$@\"; echo rate: $SM_HP_LR\n"},
                             program="bin/run.sh", hyperparameters={"lr": "0.1"}),
+        "two": jobs.start("two", {"train.py": GLOO}, ResourceConfig=TWO, InputDataConfig=[{
+            "ChannelName": "parts", "DataSource": {"S3DataSource": {
+                "S3DataType": "S3Prefix", "S3Uri": "s3://source/parts/",
+                "S3DataDistributionType": "ShardedByS3Key"}}}]),
+        "one-fails": jobs.start("one-fails", {"train.py": ONE_FAILS}, ResourceConfig=TWO),
         "mpi": jobs.start("mpi", {"train.py": ranks}, hyperparameters={
             "sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}),
     }
@@ -145,6 +176,31 @@ def test_a_shell_script_is_an_entry_point(jobs, started):
     job, lines = jobs.end(started["shell"])
     assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
     assert "arguments: --lr 0.1\nrate: 0.1" in only(lines)
+
+
+def test_two_instances_reduce_over_gloo_and_each_has_its_shard(jobs, started):
+    job, lines = jobs.end(started["two"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    assert sorted(stream.split("/")[1][:6] for stream in lines) == ["algo-1", "algo-2"]
+    shards = {}
+    for stream, said in lines.items():
+        host = stream.split("/")[1][:6]
+        found = re.search(rf"{host} is rank (\d) of 2: sum 11; files (\w+);", "\n".join(said))
+        assert found and int(found[1]) == int(host[-1]) - 1, said
+        shards[host] = found[2]
+    assert sorted("".join(shards.values())) == list("0123") and all(len(part) == 2 for part in shards.values())
+    key = job["ModelArtifacts"]["S3ModelArtifacts"].removeprefix("s3://models/")
+    body = jobs.s3.get_object(Bucket="models", Key=key)["Body"].read()
+    with tarfile.open(fileobj=io.BytesIO(body)) as model:
+        assert sorted(name.removeprefix("./") for name in model.getnames()) == ["of-algo-1", "of-algo-2"]
+
+
+def test_the_instance_that_fails_is_the_one_that_is_named(jobs, started):
+    job, _ = jobs.end(started["one-fails"])
+    assert job["TrainingJobStatus"] == "Failed"
+    assert job["FailureReason"].startswith("AlgorithmError: algo-2: ExecuteUserScriptError")
+    assert "the second instance has no pictures" in job["FailureReason"]
+    assert "algo-1" not in job["FailureReason"]
 
 
 def test_mpi_starts_its_processes_with_their_ranks(jobs, started):

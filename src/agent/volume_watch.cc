@@ -1,0 +1,100 @@
+#include "agent/volume_watch.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string_view>
+
+#include "base/file.h"
+
+namespace atelier::agent {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kInterval{5};
+constexpr std::chrono::seconds kAgain{1};
+// A look at a million files takes seconds: a hundredth of one CPU at most.
+constexpr int kRest = 100;
+// Each level holds a descriptor.
+constexpr int kMaxDepth = 300;
+
+struct CloseDir {
+  void operator()(DIR* dir) const { closedir(dir); }
+};
+
+std::uint64_t use_below(UniqueFd folder, int depth) {
+  const int fd = folder.get();
+  const std::unique_ptr<DIR, CloseDir> entries{fdopendir(folder.release())};
+  if (!entries || depth > kMaxDepth) return 0;
+  std::uint64_t bytes = 0;
+  while (const dirent* entry = readdir(entries.get())) {
+    const std::string_view name = entry->d_name;
+    struct stat info {};
+    if (name == "." || name == ".." ||
+        fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      continue;
+    }
+    bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+    if (!S_ISDIR(info.st_mode)) continue;
+    UniqueFd inner{openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+    if (inner) bytes += use_below(std::move(inner), depth + 1);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::uint64_t disk_use(const std::filesystem::path& folder) {
+  Result<UniqueFd> fd = open_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  return fd ? use_below(*std::move(fd), 0) : 0;
+}
+
+VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,
+                         std::function<bool()> exceeded)
+    : folders_(std::move(folders)), limit_(limit), exceeded_(std::move(exceeded)) {
+  if (limit_ > 0) thread_ = std::thread([this] { loop(); });
+}
+
+VolumeWatch::~VolumeWatch() {
+  {
+    const std::scoped_lock lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::uint64_t VolumeWatch::use() const {
+  std::uint64_t bytes = 0;
+  for (const auto& folder : folders_) bytes += disk_use(folder);
+  return bytes;
+}
+
+void VolumeWatch::loop() {
+  auto began = Steady::now();
+  const std::uint64_t before = use();
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const auto took = Steady::now() - began;
+    const auto rest = std::max<Steady::duration>(kInterval, kRest * took);
+    if (wake_.wait_for(lock, rest, [this] { return leaving_; })) return;
+    lock.unlock();
+    began = Steady::now();
+    const std::uint64_t now = use();
+    lock.lock();
+    if (now <= before || now - before <= limit_) continue;
+    over_ = now - before;
+    while (!exceeded_()) {
+      if (wake_.wait_for(lock, kAgain, [this] { return leaving_; })) return;
+    }
+    return;
+  }
+}
+
+}  // namespace atelier::agent

@@ -1,0 +1,49 @@
+// VolumeSizeInGB on a host without disk quotas for a folder: what a program has written is measured
+// now and then, and one that goes beyond is ended. A program that is fast can pass the limit by
+// what it writes between two looks.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace atelier::agent {
+
+// Bytes on disk of all that is below the folder; links are not followed, and what cannot be looked
+// at counts nothing.
+std::uint64_t disk_use(const std::filesystem::path& folder);
+
+// From its start on, in a thread of its own; what is there then does not count.
+class VolumeWatch {
+ public:
+  // `exceeded` is called from the thread, and again each second as long as it gives false (a full
+  // disk may be why). A limit of 0 watches nothing.
+  VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,
+              std::function<bool()> exceeded);
+  ~VolumeWatch();
+  VolumeWatch(const VolumeWatch&) = delete;
+  VolumeWatch& operator=(const VolumeWatch&) = delete;
+
+  // What was written when the limit was passed; 0 as long as it was not.
+  [[nodiscard]] std::uint64_t over() const { return over_; }
+
+ private:
+  void loop();
+  [[nodiscard]] std::uint64_t use() const;
+
+  const std::vector<std::filesystem::path> folders_;
+  const std::uint64_t limit_;
+  const std::function<bool()> exceeded_;
+  std::atomic<std::uint64_t> over_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool leaving_ = false;
+  std::thread thread_;
+};
+
+}  // namespace atelier::agent
