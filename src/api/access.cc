@@ -70,7 +70,7 @@ std::string action_of(std::string_view signing_name, std::string_view operation)
 }
 
 std::string resource_of(std::string_view signing_name, const Call& call) {
-  if (signing_name == "sagemaker") return sagemaker_resource(call);
+  if (signing_name == "sagemaker" || signing_name == "atelier") return sagemaker_resource(call);
   if (signing_name == "logs") return logs_resource(call);
   if (signing_name == "iam") return iam_resource(call);
   if (signing_name == "ecr" && !member(call, "repositoryName").empty()) {

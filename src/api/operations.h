@@ -50,6 +50,10 @@ Outcome filter_log_events(const Call& call);
 Outcome get_metric_statistics(const Call& call);
 Outcome get_metric_data(const Call& call);
 Outcome list_metrics(const Call& call);
+// costs.cc
+Outcome interrupt_training_job(const Call& call);
+Outcome describe_training_job_cost(const Call& call);
+Outcome list_training_job_costs(const Call& call);
 // identity.cc
 Outcome get_caller_identity(const Call& call);
 Outcome get_role(const Call& call);

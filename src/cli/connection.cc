@@ -23,6 +23,12 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+// Clients of a folder's server name its region, whatever the environment says of others.
+Result<std::string> region_of(const std::filesystem::path& folder) {
+  const std::string named = environment("AWS_DEFAULT_REGION");
+  return TRY(stored_region(folder)).value_or(named.empty() ? kDefaultRegion : named);
+}
+
 Result<Connection> from_data_folder(const std::filesystem::path& folder) {
   Result<std::string> url = read_file(folder / "endpoint", 4096);
   if (!url) {
@@ -35,15 +41,12 @@ Result<Connection> from_data_folder(const std::filesystem::path& folder) {
   while (!url->empty() && url->back() == '\n') url->pop_back();
   http::MemoryKeyStore keys;
   const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
-  std::string region = environment("AWS_DEFAULT_REGION");
-  return Connection{*url,
-                    region.empty() ? kDefaultRegion : region,
-                    TRY(http::find_admin(file.entries())).credentials,
-                    {},
-                    folder};
+  return Connection{
+      *url, TRY(region_of(folder)), TRY(http::find_admin(file.entries())).credentials, {}, folder};
 }
 
 std::string service_of(std::string_view operation) {
+  if (operation.starts_with("Atelier.")) return "atelier";
   return operation.starts_with("Logs_") ? "logs" : "sagemaker";
 }
 
@@ -72,6 +75,14 @@ Error refusal(const http::ClientResponse& response) {
 }
 
 }  // namespace
+
+Result<std::optional<std::string>> stored_region(const std::filesystem::path& data_folder) {
+  Result<std::string> text = read_file(data_folder / "region", 256);
+  if (!text && text.error().code == Code::kNotFound) return std::optional<std::string>{};
+  if (!text) return text.error();
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  return std::optional{*std::move(text)};
+}
 
 std::filesystem::path default_data_folder() {
   if (const std::string named = environment("ATELIER_DATA_DIR"); !named.empty()) return named;

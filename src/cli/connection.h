@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,9 @@ inline constexpr const char* kRoleArn = "arn:aws:iam::000000000000:role/atelier"
 
 // $ATELIER_DATA_DIR, else $XDG_DATA_HOME/atelier, else ~/.local/share/atelier.
 std::filesystem::path default_data_folder();
+
+// The region that a data folder was made for, from its file `region`; nothing when it has none.
+Result<std::optional<std::string>> stored_region(const std::filesystem::path& data_folder);
 
 struct Connection {
   std::string url;  // "http://127.0.0.1:8089"

@@ -59,6 +59,32 @@ void print_job_summary(const json::value& job) {
   }
 }
 
+void print_job_cost(const json::value& cost) {
+  const std::string currency = printable(find_string(cost, "Currency").value_or(""));
+  const auto money = [&](const json::value& of, const char* member) {
+    return find_number(of, member).value_or(0);
+  };
+  if (find_bool(cost, "Spot").value_or(false)) {
+    print_row("attempts", fmt::format("{} ({} interruptions, {} retries)",
+                                      find_int(cost, "Attempts").value_or(1),
+                                      find_int(cost, "Interruptions").value_or(0),
+                                      find_int(cost, "Retries").value_or(0)));
+  }
+  if (money(cost, "PricePerHour") > 0) {
+    std::string text = fmt::format("{:.4f} {}", money(cost, "Cost"), currency);
+    if (money(cost, "Saved") > 0) text += fmt::format(" (saved {:.4f})", money(cost, "Saved"));
+    print_row("cost", text);
+  }
+  const json::array* elsewhere = find_array(cost, "Elsewhere");
+  if (elsewhere == nullptr) return;
+  for (const json::value& list : *elsewhere) {
+    print_row("elsewhere", fmt::format("{:.4f} {}: {} ({})", money(list, "Cost"),
+                                       printable(find_string(list, "Currency").value_or("")),
+                                       printable(find_string(list, "PriceList").value_or("")),
+                                       printable(find_string(list, "PriceDate").value_or(""))));
+  }
+}
+
 int exit_code_for_job(const json::value& job) {
   const std::string status = find_string(job, "TrainingJobStatus").value_or("");
   if (status == "Failed") return kFailed;

@@ -19,6 +19,7 @@ struct JobsOptions {
   std::string name;
   std::string status;
   std::string folder;
+  std::string reason;
   int limit = 20;
   bool follow = false;
   bool times = false;
@@ -60,10 +61,13 @@ Result<int> show(const JobsOptions& options) {
   ApiClient api{TRY(find_connection(options.data_folder))};
   const json::value job = TRY(
       api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", options.name}}));
-  if (options.as_json)
+  if (options.as_json) {
     std::cout << pretty_json(job) << '\n';
-  else
-    print_job_summary(job);
+    return kOk;
+  }
+  print_job_summary(job);
+  print_job_cost(TRY(api.call("Atelier.DescribeTrainingJobCost",
+                              json::object{{"TrainingJobName", options.name}})));
   return kOk;
 }
 
@@ -74,6 +78,18 @@ Result<int> stop(const JobsOptions& options) {
     std::cout << pretty_json(json::object{{"name", options.name}, {"stopping", true}}) << '\n';
   else
     std::cout << "stopping " << options.name << '\n';
+  return kOk;
+}
+
+Result<int> interrupt(const JobsOptions& options) {
+  ApiClient api{TRY(find_connection(options.data_folder))};
+  json::object request{{"TrainingJobName", options.name}};
+  if (!options.reason.empty()) request["Reason"] = options.reason;
+  TRY(api.call("Atelier.InterruptTrainingJob", request));
+  if (options.as_json)
+    std::cout << pretty_json(json::object{{"name", options.name}, {"interrupting", true}}) << '\n';
+  else
+    std::cout << "interrupting " << options.name << '\n';
   return kOk;
 }
 
@@ -140,6 +156,12 @@ void add_jobs(CLI::App& program, Outcome& outcome) {
   sub = add_action(*verb, outcome, "stop", "Stops a job; what it has is uploaded",
                    "atelier jobs stop NAME", options, stop);
   sub->add_option("name", options->name, "Job")->required();
+  sub = add_action(*verb, outcome, "interrupt",
+                   "Takes the instance from a managed spot job, with notice; it runs again when "
+                   "there is room",
+                   "atelier jobs interrupt NAME", options, interrupt);
+  sub->add_option("name", options->name, "Job")->required();
+  sub->add_option("--reason", options->reason, "Shown with the job's states");
   sub = add_action(*verb, outcome, "logs", "Prints a job's log", "atelier jobs logs -f NAME",
                    options, logs);
   sub->add_option("name", options->name, "Job")->required();

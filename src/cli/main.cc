@@ -45,6 +45,7 @@ int main(int argc, char** argv) {
   add_key(program, outcome);
   add_audit(program, outcome);
   add_dataset(program, outcome);
+  add_cost(program, outcome);
   add_train(program, outcome);
   add_jobs(program, outcome);
   add_s3(program, outcome);

@@ -2,6 +2,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -31,7 +32,7 @@ namespace fs = std::filesystem;
 struct ServeOptions {
   std::string data_folder;
   ListenOptions listen;
-  std::string region = kDefaultRegion;
+  std::string region;  // empty: that of the data folder, else kDefaultRegion
   std::string python = "/usr/bin/python3";
   std::string packages;  // empty: as before
   bool audit_reads = false;
@@ -55,6 +56,42 @@ Result<UniqueFd> take_folder(const fs::path& folder) {
   if (ftruncate(lock->get(), 0) != 0) return error_from_errno("server.lock", errno);
   TRY(write_all(lock->get(), fmt::format("{}\n", getpid())));
   return lock;
+}
+
+// A folder belongs to one region: the ARNs of its jobs and the requests of its clients carry it.
+Result<std::string> take_region(const fs::path& folder, const std::string& wanted) {
+  const std::optional<std::string> stored = TRY(stored_region(folder));
+  if (stored && !wanted.empty() && *stored != wanted) {
+    return Error{Code::kFailedPrecondition,
+                 fmt::format("--region {}: '{}' was made for {}, which the ARNs of its jobs carry; "
+                             "leave --region out, or name another folder with --data-dir",
+                             wanted, folder.string(), *stored)};
+  }
+  if (stored) return *stored;
+  const std::string region = wanted.empty() ? kDefaultRegion : wanted;
+  const bool plain =
+      !region.empty() && region.size() <= 64 && std::ranges::all_of(region, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+      });
+  if (!plain) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("--region '{}': write it as us-west-2 is written: small letters, "
+                             "digits and hyphens",
+                             region)};
+  }
+  TRY(write_file_durably(folder / "region", region + "\n"));
+  return region;
+}
+
+// What the user compares with; the built-in list where the folder has no file of that name.
+Result<std::vector<compute::PriceList>> price_lists(const fs::path& folder) {
+  const fs::path path = folder / "prices.toml";
+  const Result<std::string> text = read_file(path, std::size_t{1} << 20);
+  if (!text && text.error().code == Code::kNotFound) return compute::builtin_price_lists();
+  if (!text) return text.error();
+  auto lists = compute::parse_price_lists(*text);
+  if (!lists) return lists.error().within(path.string());
+  return lists;
 }
 
 Result<compute::InstanceTable> instance_table(const fs::path& folder) {
@@ -172,24 +209,26 @@ Result<void> serve(const ServeOptions& options) {
   std::error_code failure;
   const fs::path folder = fs::absolute(options.data_folder, failure).lexically_normal();
   const UniqueFd lock = TRY(take_folder(folder));
+  const std::string region = TRY(take_region(folder, options.region));
   const std::unique_ptr<http::LiveKeys> keys = TRY(http::LiveKeys::open(folder / "keys.json"));
   const Clock& clock = system_clock();
   const std::unique_ptr<objects::S3Service> s3 =
-      TRY(objects::S3Service::open(folder / "objects", clock, options.region));
+      TRY(objects::S3Service::open(folder / "objects", clock, region));
 
   const fs::path self = fs::read_symlink("/proc/self/exe", failure);
   auto url = std::make_shared<std::string>();
   jobs::ServiceOptions job_options;
   job_options.folder = folder / "jobs";
   job_options.agent_program = self;
-  job_options.region = options.region;
+  job_options.region = region;
   job_options.account = kAccount;
   job_options.instances = TRY(instance_table(folder));
+  job_options.price_lists = TRY(price_lists(folder));
   job_options.runtimes = runtimes(options, self);
   job_options.cache_folder = folder / "cache";
   job_options.cache_bytes = cache_bytes(options, folder);
   job_options.packages = TRY(package_source(options, folder));
-  job_options.s3 = [url, folder, region = options.region] {
+  job_options.s3 = [url, folder, region] {
     return objects::S3Endpoint{*url, region, {}, {}, (folder / "endpoint").string()};
   };
   const http::SessionKeys sessions =
@@ -210,7 +249,7 @@ Result<void> serve(const ServeOptions& options) {
   const std::unique_ptr<api::AuditLog> audit = TRY(api::AuditLog::open(folder / "audit"));
   const std::unique_ptr<http::Handler> front_door =
       api::make_front_door({session_keys, *s3, *jobs, clock, &session_keys, audit.get(),
-                            options.audit_reads, options.region, kAccount});
+                            options.audit_reads, region, kAccount});
   Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
   *url = listeners.local_url();
   jobs->run();
@@ -250,7 +289,8 @@ void add_serve(CLI::App& program, Outcome& outcome) {
       "none");
   verb->add_option("--url", options->listen.public_url,
                    "https://HOST:PORT as clients reach it, for atelier env");
-  verb->add_option("--region", options->region, "Region that clients name")->capture_default_str();
+  verb->add_option("--region", options->region,
+                   "Region that clients name; us-west-2 for a new data folder, and kept with it");
   verb->add_option("--python", options->python, "Python that runs users' scripts")
       ->capture_default_str();
   verb->add_option("--packages", options->packages,

@@ -40,6 +40,7 @@ void add_audit(CLI::App& program, Outcome& outcome);
 void add_cache(CLI::App& program, Outcome& outcome);
 void add_env(CLI::App& program, Outcome& outcome);
 void add_init(CLI::App& program, Outcome& outcome);
+void add_cost(CLI::App& program, Outcome& outcome);
 void add_train(CLI::App& program, Outcome& outcome);
 void add_jobs(CLI::App& program, Outcome& outcome);
 void add_dataset(CLI::App& program, Outcome& outcome);

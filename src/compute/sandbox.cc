@@ -282,6 +282,8 @@ Identity program_identity(std::string_view name) {
 
 void remove_leavings(std::string_view name) { internal::remove_left_cgroups(name); }
 
+std::vector<std::string> names_with_leavings() { return internal::names_of_left_cgroups(); }
+
 Sandbox::Sandbox(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Sandbox::Sandbox(Sandbox&&) noexcept = default;
 Sandbox& Sandbox::operator=(Sandbox&&) noexcept = default;

@@ -67,6 +67,9 @@ Identity program_identity(std::string_view name);
 // Removes what an earlier sandbox of that name has left on the host when its starter was killed:
 // its control groups, for its processes and mounts have died with it.
 void remove_leavings(std::string_view name);
+// The names whose sandboxes have left control groups for at least a minute: empty ones, for a group
+// with processes is a sandbox that runs.
+std::vector<std::string> names_with_leavings();
 
 // A running program. It dies with the thread that started it. Destroying it kills what still runs.
 class Sandbox {

@@ -1,6 +1,7 @@
 #include "compute/sandbox.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -113,7 +114,14 @@ TEST(Cgroups, ThatAKilledAgentLeftAreRemovedByNameAndOthersStay) {
   std::ofstream{folder.path() / "mountinfo"} << "1 1 0:1 / " << root.string()
                                              << " rw - cgroup2 x rw\n";
   std::ofstream{folder.path() / "own"} << "0::/\n";
-  internal::remove_left_cgroups("job", {folder.path() / "mountinfo", folder.path() / "own"});
+  const internal::CgroupPlaces places{folder.path() / "mountinfo", folder.path() / "own"};
+  group("somebody-elses-0123abcd");
+  EXPECT_THAT(internal::names_of_left_cgroups(std::chrono::seconds{0}, places),
+              ::testing::ElementsAre("job", "job-0123abcd"));
+  EXPECT_THAT(internal::names_of_left_cgroups(std::chrono::seconds{60}, places),
+              ::testing::IsEmpty())
+      << "a program may be about to start in it";
+  internal::remove_left_cgroups("job", places);
   EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_TRUE(std::filesystem::exists(another));
   EXPECT_TRUE(std::filesystem::exists(alive));

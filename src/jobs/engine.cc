@@ -8,6 +8,7 @@
 #include "agent/spec.h"
 #include "base/id.h"
 #include "base/log.h"
+#include "compute/sandbox.h"
 #include "jobs/metrics.h"
 #include "jobs/request.h"
 
@@ -522,6 +523,12 @@ void Engine::clean_up_all() {
     if (!agent::needs_cleaning(entry.path())) continue;
     const Result<void> launched = agent::launch_agent(options_.agent_program, entry.path());
     if (!launched) log::warning("cleaning up: " + launched.error().message);
+  }
+  // Control groups of jobs whose agents are all dead; those of other servers' jobs are not ours.
+  for (const std::string& name : compute::names_with_leavings()) {
+    if (fs::exists(folder_of(name), failure) && !agent::agent_alive(folder_of(name))) {
+      compute::remove_leavings(name);
+    }
   }
 }
 

@@ -104,6 +104,10 @@ class LocalService final : public Service {
     return jobs::read_metric(engine_->folder_of(job), name, from, to, take);
   }
 
+  [[nodiscard]] const std::vector<compute::PriceList>& price_lists() const override {
+    return options_.price_lists;
+  }
+
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds limit) override {
     return engine_->wait_for_change(seen, limit);
   }

@@ -17,6 +17,7 @@
 #include "base/time.h"
 #include "compute/instance_types.h"
 #include "compute/packages.h"
+#include "compute/price_lists.h"
 #include "compute/runtimes.h"
 #include "jobs/metrics.h"
 #include "jobs/store.h"
@@ -34,6 +35,7 @@ struct ServiceOptions {
   // Puts the job's own keys into what its agent is told; without it those of s3() stay.
   std::function<void(const TrainingJob& job, agent::AgentSpec& spec)> give_keys{};
   compute::InstanceTable instances;
+  std::vector<compute::PriceList> price_lists = compute::builtin_price_lists();
   compute::RuntimeTable runtimes;
   compute::PackageSource packages;                        // of the jobs' pip
   std::filesystem::path cache_folder;                     // where jobs share what they download
@@ -102,6 +104,9 @@ class Service {
   virtual Result<void> read_metric(const std::string& job, const std::string& name, Time from,
                                    Time to,
                                    const std::function<bool(const MetricSample&)>& take) = 0;
+
+  // What instances cost elsewhere.
+  [[nodiscard]] virtual const std::vector<compute::PriceList>& price_lists() const = 0;
 
   // A number that grows with every change of any job; waits until it is above `seen` or the time is
   // up. For live views and tests.

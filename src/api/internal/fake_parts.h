@@ -139,6 +139,10 @@ class FakeJobs : public jobs::Service {
     return {};
   }
 
+  [[nodiscard]] const std::vector<compute::PriceList>& price_lists() const override {
+    return lists;
+  }
+
   std::uint64_t wait_for_change(std::uint64_t seen, std::chrono::milliseconds /*most*/) override {
     return seen;
   }
@@ -148,6 +152,7 @@ class FakeJobs : public jobs::Service {
   jobs::ListQuery last_list;
   std::string list_token;
   std::string last_interruption;
+  std::vector<compute::PriceList> lists = {{"cloud", "USD", "2026-11-30", {{"ml.m5.xlarge", 36}}}};
   std::vector<jobs::LogStream> streams;
   jobs::LogQuery last_logs;
   jobs::LogQueryPage log_page;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -117,12 +118,26 @@ bool delegates(const fs::path& parent) {
   return lists(parent / "cgroup.subtree_control", "memory");
 }
 
-// "atelier-NAME-" and the eight digits that create() appends; another job's name may begin with
-// NAME.
-bool is_group_of(std::string_view folder, std::string_view name) {
-  const std::string start = fmt::format("atelier-{}-", name);
-  return folder.size() == start.size() + kUniqueDigits && folder.rfind(start, 0) == 0 &&
-         folder.find_first_not_of("0123456789abcdef", start.size()) == std::string_view::npos;
+// The name in "atelier-NAME-" and the eight digits that create() appends; empty for what is no
+// group of ours.
+std::string name_of_group(std::string_view folder) {
+  constexpr std::string_view kStart = "atelier-";
+  if (folder.rfind(kStart, 0) != 0 || folder.size() < kStart.size() + kUniqueDigits + 2) return {};
+  const std::size_t end = folder.size() - kUniqueDigits - 1;
+  const std::string_view digits = folder.substr(end + 1);
+  if (folder[end] != '-' ||
+      digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) {
+    return {};
+  }
+  return std::string{folder.substr(kStart.size(), end - kStart.size())};
+}
+
+std::vector<fs::path> parents_of_groups(const CgroupPlaces& places) {
+  const Hierarchies found = find_hierarchies(places);
+  std::vector<fs::path> parents;
+  if (found.v2) parents = {*found.v2, found.v2->parent_path()};
+  for (const auto& [controller, parent] : found.v1) parents.push_back(parent);
+  return parents;
 }
 
 std::string describe(const Limits& limits) {
@@ -237,15 +252,28 @@ Cgroup::~Cgroup() {
   }
 }
 
-void remove_left_cgroups(std::string_view name, const CgroupPlaces& places) {
-  const Hierarchies found = find_hierarchies(places);
-  std::vector<fs::path> parents;
-  if (found.v2) parents = {*found.v2, found.v2->parent_path()};
-  for (const auto& [controller, parent] : found.v1) parents.push_back(parent);
-  for (const fs::path& parent : parents) {
+std::vector<std::string> names_of_left_cgroups(std::chrono::seconds age,
+                                               const CgroupPlaces& places) {
+  std::set<std::string> names;
+  for (const fs::path& parent : parents_of_groups(places)) {
     std::error_code failure;
     for (const auto& entry : fs::directory_iterator(parent, failure)) {
-      if (!is_group_of(entry.path().filename().string(), name)) continue;
+      const std::string folder = entry.path().filename().string();
+      const std::string name = name_of_group(folder);
+      struct stat info {};
+      if (name.empty() || stat(entry.path().c_str(), &info) != 0) continue;
+      const bool old = time(nullptr) - info.st_ctime >= age.count();
+      if (old && text_of(entry.path() / "cgroup.procs").empty()) names.insert(name);
+    }
+  }
+  return {names.begin(), names.end()};
+}
+
+void remove_left_cgroups(std::string_view name, const CgroupPlaces& places) {
+  for (const fs::path& parent : parents_of_groups(places)) {
+    std::error_code failure;
+    for (const auto& entry : fs::directory_iterator(parent, failure)) {
+      if (name_of_group(entry.path().filename().string()) != name) continue;
       // Nothing inside is killed: it may be of a job of this name under another server.
       for (int attempt = 0; attempt < 100 && rmdir(entry.path().c_str()) != 0 && errno == EBUSY;
            ++attempt) {

@@ -2,6 +2,7 @@
 // else limits of each process (rlimits and CPU affinity).
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -26,6 +27,11 @@ struct CgroupPlaces {
 
 // Removes the empty groups of that name which an agent that was killed could not remove.
 void remove_left_cgroups(std::string_view name, const CgroupPlaces& places = {});
+
+// The names of the empty groups that are older than `age`: a group is empty, too, for the moment
+// between its making and its program's start.
+std::vector<std::string> names_of_left_cgroups(std::chrono::seconds age = std::chrono::seconds{60},
+                                               const CgroupPlaces& places = {});
 
 class Cgroup {
  public:
