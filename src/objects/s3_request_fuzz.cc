@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       static_cast<void>(parse_create_bucket(text).has_value());
       break;
     default:
-      static_cast<void>(parse_tagging(text).has_value());
+      static_cast<void>(parse_tagging(text, 10).has_value());
   }
   return 0;
 }
