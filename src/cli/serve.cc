@@ -37,6 +37,7 @@ struct ServeOptions {
   std::string packages;  // empty: as before
   bool audit_reads = false;
   std::optional<std::uint64_t> cache_bytes;
+  int abandoned_uploads_days = 7;
   bool verbose = false;
 };
 
@@ -212,8 +213,9 @@ Result<void> serve(const ServeOptions& options) {
   const std::string region = TRY(take_region(folder, options.region));
   const std::unique_ptr<http::LiveKeys> keys = TRY(http::LiveKeys::open(folder / "keys.json"));
   const Clock& clock = system_clock();
-  const std::unique_ptr<objects::S3Service> s3 =
-      TRY(objects::S3Service::open(folder / "objects", clock, region));
+  const std::unique_ptr<objects::S3Service> s3 = TRY(objects::S3Service::open(
+      folder / "objects", clock, region,
+      {.abandoned_uploads = std::chrono::days{options.abandoned_uploads_days}}));
 
   const fs::path self = fs::read_symlink("/proc/self/exe", failure);
   auto url = std::make_shared<std::string>();
@@ -298,6 +300,10 @@ void add_serve(CLI::App& program, Outcome& outcome) {
                    "host), the address of an index, or a folder of wheels; kept for later starts");
   verb->add_flag("--audit-reads", options->audit_reads,
                  "Record calls that only look, too (DIR/audit; see atelier audit)");
+  verb->add_option("--abandoned-uploads-days", options->abandoned_uploads_days,
+                   "Days after which S3 uploads in parts that nobody completes are given up")
+      ->check(CLI::Range(1, 36'500))
+      ->capture_default_str();
   verb->add_flag("--verbose", options->verbose, "Log more");
   verb->footer(
       "Example: atelier serve --data-dir ./data --listen 127.0.0.1:8089\n"

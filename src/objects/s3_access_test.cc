@@ -171,6 +171,24 @@ TEST_F(S3AccessTest, OfManyDeletesEachKeyIsAskedAlone) {
   EXPECT_EQ(as_admin("GET", "/bucket/in/a").status, 200);
 }
 
+TEST_F(S3AccessTest, SettingsOfABucketGoByTheActionsOfAmazon) {
+  const access::Policy policy = access::Policy::parse(R"({"Statement":{"Effect":"Allow",
+        "Action":["s3:PutLifecycleConfiguration","s3:GetBucketCORS","s3:GetBucketPublicAccessBlock"],
+        "Resource":"arn:aws:s3:::bucket"}})")
+                                    .value();
+  const auto status = [&](const std::string& method, const std::string& target) {
+    return ask(access::Authority{{{policy}}}, method, target, {}, {}).status;
+  };
+  EXPECT_EQ(status("DELETE", "/bucket?lifecycle"), 204);
+  EXPECT_EQ(status("GET", "/bucket?lifecycle"), 403);
+  EXPECT_EQ(status("GET", "/bucket?cors"), 404);
+  EXPECT_EQ(status("DELETE", "/bucket?cors"), 403);
+  EXPECT_EQ(status("GET", "/bucket?publicAccessBlock"), 200);
+  EXPECT_EQ(status("GET", "/bucket?acl"), 403);
+  EXPECT_EQ(status("GET", "/bucket?versions"), 403);
+  EXPECT_EQ(status("GET", "/other?cors"), 403);
+}
+
 TEST_F(S3AccessTest, AKeyWithoutAuthorityMayDoNothing) {
   EXPECT_EQ(code_of(ask({}, "GET", "/bucket/in/a", "", {})), "AccessDenied");
   EXPECT_EQ(code_of(ask({}, "GET", "/", "", {})), "AccessDenied");
