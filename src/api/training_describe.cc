@@ -66,7 +66,8 @@ std::string message_of(const jobs::TrainingJob& job, std::size_t position,
                        const json::value& request) {
   const jobs::Transition& transition = job.transitions[position];
   std::string message = transition.message;
-  if (transition.status == "Training" && !job.limits.empty()) {
+  const bool begins = position == 0 || job.transitions[position - 1].status != "Training";
+  if (transition.status == "Training" && begins && !job.limits.empty()) {
     message += fmt::format(" Limits: {}.", job.limits);
   }
   std::vector<std::string> notes = job.warnings;

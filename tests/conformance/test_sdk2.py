@@ -260,7 +260,7 @@ def test_the_builtin_algorithm_trains_by_its_image(running):
     assert not outcome.error, outcome.output[-4000:]
     assert outcome.value["model_data"] == f"s3://models/builtin/{outcome.value['job']}/output/model.tar.gz"
     # What this algorithm itself prints of its one epoch, and what the SDK says at the end.
-    accuracy = re.search(r"Epoch\[0\] Validation-accuracy=([0-9.]+)", outcome.output)
+    accuracy = re.search(r"Epoch\[1\] Validation-accuracy=([0-9.]+)", outcome.output)
     assert accuracy and 0 <= float(accuracy.group(1)) <= 1, outcome.output[-4000:]
     assert re.search(r"Billable seconds: [1-9]", outcome.output)
 

@@ -23,6 +23,7 @@ date = "2026-11-30"
 prices = { "ml.mine.1x" = 72, "ml.mine.all" = 72 }
 """
 WAITS = """
+    import time
     print("runs")
     time.sleep(300)
     """
@@ -64,6 +65,7 @@ def wait(client, name, holds):
         job = client("sagemaker").describe_training_job(TrainingJobName=name)
         if holds(job):
             return job
+        assert job["TrainingJobStatus"] != "Failed", job["FailureReason"]
         time.sleep(0.1)
     raise AssertionError(f"{name}: {job['SecondaryStatusTransitions']}")
 
@@ -84,7 +86,7 @@ def test_an_on_demand_job_takes_the_machine_from_a_spot_job_which_comes_back(ser
     server.run("jobs", "interrupt", "spot", "--reason", "a drill")
     wait(client, "spot", lambda job: any("a drill" in step["StatusMessage"]
                                          for step in job["SecondaryStatusTransitions"]))
-    client("sagemaker").stop_training_job(TrainingJobName="spot")
+    server.run("jobs", "stop", "spot")
     job = wait(client, "spot", lambda job: job["TrainingJobStatus"] == "Stopped")
     assert 1 <= job["BillableTimeInSeconds"] <= job["TrainingTimeInSeconds"] / 4 + 1
     assert server.run("jobs", "interrupt", "spot", check=False).returncode != 0
@@ -95,7 +97,8 @@ def test_an_on_demand_job_takes_the_machine_from_a_spot_job_which_comes_back(ser
     assert spot["currency"] == "EUR" and spot["elsewhere_list"] == "a cloud (2026-11-30), EUR"
     assert spot["cost"] == pytest.approx(job["BillableTimeInSeconds"] * 36 / 3600)
     assert spot["elsewhere"] == pytest.approx(job["TrainingTimeInSeconds"] * 72 / 3600)
-    assert "saved" in server.run("jobs", "show", "spot").stdout
+    shown = server.run("jobs", "show", "spot").stdout
+    assert "3 (2 interruptions, 0 retries)" in shown and " EUR" in shown and "a cloud (2026-11-30)" in shown
     assert server.run("cost", "--since", "2026-13-40", check=False).returncode == 2
 
 
