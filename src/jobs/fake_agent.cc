@@ -64,7 +64,7 @@ Result<Told> told_within(const fs::path& folder, int attempt, int milliseconds) 
 
 Result<void> count_this_run(const fs::path& folder, int attempt) {
   const UniqueFd starts = TRY(open_file(folder / "starts", O_WRONLY | O_CREAT | O_APPEND));
-  return write_all(starts.get(), std::to_string(attempt));
+  return write_all(starts.get(), std::string(1, static_cast<char>('0' + attempt)));
 }
 
 Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::string& outcome) {
