@@ -70,11 +70,23 @@ def wait(client, name, holds):
     raise AssertionError(f"{name}: {job['SecondaryStatusTransitions']}")
 
 
+def wait_for_line(client, name):
+    """The program has begun: before that there is nobody who could take a warning."""
+    group = "/aws/sagemaker/TrainingJobs"
+    for _ in range(600):
+        streams = client("logs").describe_log_streams(logGroupName=group, logStreamNamePrefix=name + "/")["logStreams"]
+        if streams and client("logs").get_log_events(logGroupName=group, logStreamName=streams[0]["logStreamName"],
+                                                     startFromHead=True)["events"]:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{name} printed nothing")
+
+
 def test_an_on_demand_job_takes_the_machine_from_a_spot_job_which_comes_back(server, client):
     create(client, "spot", WAITS, "ml.mine.1x", EnableManagedSpotTraining=True,
            StoppingCondition={"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 1200},
            Tags=[{"Key": "team", "Value": "search"}])
-    wait(client, "spot", lambda job: job["SecondaryStatus"] == "Training")
+    wait_for_line(client, "spot")
     create(client, "on-demand", "print('short')", "ml.mine.all")
     job = wait(client, "on-demand", lambda job: job["TrainingJobStatus"] != "InProgress")
     assert job["TrainingJobStatus"] == "Completed", job.get("FailureReason")
