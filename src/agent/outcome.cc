@@ -1,7 +1,6 @@
 #include "agent/outcome.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <string.h>
 
 #include "agent/journal.h"
@@ -64,12 +63,11 @@ std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, cons
 }
 
 std::string interruption_words(const ProgramEnd& end, const AgentSpec& spec) {
-  const bool killed = end.exit.signal == SIGKILL;
   return fmt::format(
       "The training job was interrupted: {}. It goes on from its checkpoints when there is room",
-      killed ? fmt::format("the program was killed at the end of its {} s of notice",
-                           spec.interruption_notice.count())
-             : how_it_ended(end.exit));
+      end.grace_over ? fmt::format("the program was killed at the end of its {} s of notice",
+                                   spec.interruption_notice.count())
+                     : how_it_ended(end.exit));
 }
 
 }  // namespace

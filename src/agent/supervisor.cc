@@ -102,6 +102,7 @@ class Run {
       send(sandbox, SIGTERM);
     } else if (kill_at_ && now >= *kill_at_) {
       kill_at_.reset();
+      end_.grace_over = true;
       send(sandbox, SIGKILL);
     }
   }

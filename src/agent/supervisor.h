@@ -59,6 +59,7 @@ struct ProgramEnd {
   enum class Asked { kNo, kStop, kMaxRuntime, kInterrupt } asked = Asked::kNo;
   // It took SIGTERM in hand: that it then ended well need not mean that it had finished.
   bool handles_sigterm = false;
+  bool grace_over = false;  // it was killed because its time to end by itself was over
 };
 
 // `on_line` sees every line, besides the log. Fills output_fd of `spec` itself.

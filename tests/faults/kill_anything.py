@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Kills the server, agents and programs at random while objects are put and jobs are made and run.
+"""Kills the server, agents and programs at random while objects are put and jobs are made, run and interrupted.
 
-Usage: kill_anything.py [--seed N] [--seconds N] [--data-dir DIR]     (a Python with boto3)
+Usage: kill_anything.py [--seed N] [--seconds N] [--kills N] [--data-dir DIR]     (a Python with boto3)
 
 The server is killed with SIGKILL every few seconds and started again, on its port or another. Then everything that
 was acknowledged is looked at: each object is whole, each job is there once, ran once and ended right or says what was
-killed, no log line is lost or doubled, and no process, mount, control group or file is left. What is done follows
-from the seed; which process is hit at what moment is up to the machine. Prints what was checked; exit code 0 if all
-of it held.
+killed, no log line is lost or doubled, each attempt of an interrupted or retried spot job went on from a checkpoint
+of the one before, and no process, mount, control group or file is left. What is done follows from the seed; which
+process is hit at what moment is up to the machine. Prints what was checked; exit code 0 if all of it held.
 """
 import argparse
 import hashlib
@@ -37,12 +37,20 @@ LINES = 120
 MODEL_BYTES = 3_000_000
 SCRIPT = f"""
     import hashlib, os, signal, sys, time
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    word = os.environ["SM_HP_WORD"]
-    print("run", os.urandom(8).hex())
-    for line in range({LINES}):
+    word, spot = os.environ["SM_HP_WORD"], os.environ["SM_HP_SPOT"] == "1"
+    if not spot:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    begin, checkpoint = 0, "/opt/ml/checkpoints/line"
+    if spot and os.path.exists(checkpoint):
+        begin = int(open(checkpoint).read())
+    print("run", os.urandom(8).hex(), "from", begin)
+    for line in range(begin, {LINES}):
         print("line", line)
         time.sleep(float(os.environ["SM_HP_PAUSE"]))
+        if spot:
+            with open(checkpoint + ".tmp", "w") as file:
+                file.write(str(line + 1))
+            os.replace(checkpoint + ".tmp", checkpoint)
     with open("/opt/ml/model/weights", "wb") as file:
         file.write(hashlib.sha256(word.encode()).digest() * ({MODEL_BYTES} // 32))
     with open("/opt/ml/output/data/word", "w") as file:
@@ -134,14 +142,21 @@ class Creates(threading.Thread):
     def run(self):
         while not self.over.is_set() and len(self.made) < self.most:
             for _ in range(self.rng.choice([1, 2, 6])):
-                self.create(f"kill-{len(self.made):03}")
+                # Our own names: what another run has left on the host is not ours to judge.
+                self.create(f"kill-{os.getpid()}-{len(self.made):03}")
             self.over.wait(self.rng.uniform(0.5, 3))
 
     def create(self, name):
         word = f"w{self.rng.randrange(10**9)}"
+        spot = self.rng.random() < 0.5
         body = small_jobs.request(name, self.source)
         body["OutputDataConfig"] = {"S3OutputPath": "s3://models/kill"}
-        body["HyperParameters"] |= {"word": word, "pause": str(self.rng.choice([0, 0.002, 0.01]))}
+        body["HyperParameters"] |= {"word": word, "spot": str(int(spot)),
+                                    "pause": str(self.rng.choice([0.01, 0.03] if spot else [0, 0.002, 0.01]))}
+        if spot:
+            body |= {"EnableManagedSpotTraining": True, "CheckpointConfig": {"S3Uri": f"s3://checkpoints/{name}"},
+                     "StoppingCondition": {"MaxRuntimeInSeconds": 600, "MaxWaitTimeInSeconds": 3600},
+                     "RetryStrategy": {"MaximumRetryAttempts": self.rng.choice([1, 30])}}
         while not self.over.is_set():
             try:
                 self.clients("sagemaker").create_training_job(**body)
@@ -200,6 +215,14 @@ def hit_a_job(data_dir, rng, hit):
         os.kill(victim, signal.SIGKILL)
     except ProcessLookupError:
         pass
+
+
+def interrupt_a_job(server, rng):
+    """Interrupts one of those that have an agent; whether it is a spot job is up to chance."""
+    names = sorted(set(agents(server.data_dir, processes()).values()))
+    if not names:
+        return 0
+    return int(server.run("jobs", "interrupt", rng.choice(names), check=False).returncode == 0)
 
 
 class Checks:
@@ -262,18 +285,40 @@ def members_of(clients, job, name):
                 for member in archive.getmembers() if member.isfile()}
 
 
+def check_attempts(name, lines, checks):
+    """Each run of a spot job goes on at most where the one before had come to, and counts up from there."""
+    expected, reached = None, 0
+    for line in lines:
+        if found := re.fullmatch(r"run \S+ from (\d+)", line):
+            expected = int(found[1])
+            checks.that(expected <= reached, f"{name}: a run began at {expected}, the one before came to {reached}")
+        elif found := re.fullmatch(r"line (\d+)", line):
+            checks.that(int(found[1]) == expected, f"{name}: line {found[1]} came where {expected} was due")
+            expected += 1
+            reached = max(reached, expected)
+
+
 def check_job(clients, name, word, hit, checks):
     job = clients("sagemaker").describe_training_job(TrainingJobName=name)
     status, reason = job["TrainingJobStatus"], job.get("FailureReason", "")
     lines = log_lines(clients, name)
     runs = [line for line in lines if line.startswith("run ")]
     numbers = [int(found[1]) for line in lines if (found := re.fullmatch(r"line (\d+)", line))]
-    checks.that(len(runs) <= 1, f"{name}: its program ran {len(runs)} times")
-    checks.that(numbers == list(range(len(numbers))), f"{name}: lines lost, doubled or out of order: {numbers}")
     states = [step["Status"] for step in job["SecondaryStatusTransitions"]]
+    attempts = 1 + states.count("Interrupted") + states.count("Restarting")
+    checks.that(len(runs) <= attempts, f"{name}: its program ran {len(runs)} times in {attempts} attempts")
+    if job["EnableManagedSpotTraining"]:
+        check_attempts(name, lines, checks)
+    else:
+        checks.that(attempts == 1, f"{name}: an on-demand job without retries had {attempts} attempts: {states}")
+        checks.that(numbers == list(range(len(numbers))), f"{name}: lines lost, doubled or out of order: {numbers}")
+    if "TrainingEndTime" in job:
+        lasted = (job["TrainingEndTime"] - job["TrainingStartTime"]).total_seconds()
+        checks.that(1 <= job["BillableTimeInSeconds"] <= job["TrainingTimeInSeconds"] <= lasted + 2 + attempts,
+                    f"{name}: {job['TrainingTimeInSeconds']} s of training in {lasted} s")
     checks.that(states.count(states[-1]) == 1, f"{name}: ended more than once: {states}")
     if status == "Completed":
-        checks.that(len(numbers) == LINES, f"{name}: Completed with {len(numbers)} of {LINES} lines")
+        checks.that(set(numbers) == set(range(LINES)), f"{name}: Completed with {len(set(numbers))} of {LINES} lines")
         weights = members_of(clients, name, "model.tar.gz").get("weights")
         wanted = hashlib.sha256(word.encode()).digest() * (MODEL_BYTES // 32)
         checks.that(weights == wanted, f"{name}: its model is not what it wrote")
@@ -313,13 +358,15 @@ def check_leavings(data_dir, names, checks):
         checks.that(not left, f"{name} left {left} in its folder")
 
 
-def disturb(server, rng, seconds, hit):
-    """Kills for so long; returns how often the server was killed."""
-    kills, end = 0, time.monotonic() + seconds
-    while time.monotonic() < end:
+def disturb(server, rng, seconds, least_kills, hit):
+    """Kills for so long, and so often; returns how often the server was killed, and jobs were interrupted."""
+    kills, interrupts, end = 0, 0, time.monotonic() + seconds
+    while time.monotonic() < end or kills + sum(map(len, hit.values())) < least_kills:
         for _ in range(rng.randrange(3)):
             time.sleep(rng.uniform(0.05, 1))
             hit_a_job(server.data_dir, rng, hit)
+        for _ in range(rng.randrange(5)):
+            interrupts += interrupt_a_job(server, rng)
         time.sleep(rng.uniform(0.1, 2.5))
         server.kill()
         kills += 1
@@ -328,24 +375,24 @@ def disturb(server, rng, seconds, hit):
             server.restart()
         else:
             server.start()
-    return kills
+    return kills, interrupts
 
 
-def run(seed, seconds, data_dir):
+def run(seed, seconds, least_kills, data_dir):
     rng = random.Random(f"{seed}/kills")
     server = Server(data_dir).start()
     checks, over, hit = Checks(), threading.Event(), {}
     try:
         clients = Clients(server, server.environment())
-        for bucket in ("objects", "models", "source"):
+        for bucket in ("objects", "models", "source", "checkpoints"):
             clients("s3").create_bucket(Bucket=bucket,
                                         CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
         clients("s3").put_object(Bucket="source", Key="sourcedir.tar.gz", Body=small_jobs.pack(SCRIPT))
         writers = [Puts(number, seed, clients, over) for number in range(3)]
-        creates = Creates(seed, clients, "s3://source/sourcedir.tar.gz", over, most=seconds)
+        creates = Creates(seed, clients, "s3://source/sourcedir.tar.gz", over, most=max(seconds, 2 * least_kills))
         for thread in (*writers, creates):
             thread.start()
-        kills = disturb(server, rng, seconds, hit)
+        kills, interrupts = disturb(server, rng, seconds, least_kills, hit)
         over.set()
         for thread in (*writers, creates):
             thread.join(60)
@@ -365,6 +412,7 @@ def run(seed, seconds, data_dir):
         server.stop()
     check_leavings(data_dir, list(creates.made), checks)
     print(f"seed {seed}: the server killed {kills} times, {sum(map(len, hit.values()))} agents and programs; "
+          f"{interrupts} interruptions asked for; "
           f"{sum(w.acknowledged for w in writers)} puts acknowledged, {sum(w.cut for w in writers)} cut off; "
           f"{len(creates.made)} jobs ({creates.again} creates without an answer), "
           f"{ends.count('Completed')} Completed, {ends.count('Failed')} Failed")
@@ -376,12 +424,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--kills", type=int, default=0, help="at least so many, however long it takes")
     parser.add_argument("--data-dir", type=pathlib.Path, help="kept; without it a temporary one")
     options = parser.parse_args()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="atelier-kill-"))
     ok = False
     try:
-        ok = run(options.seed, options.seconds, (options.data_dir or folder / "data").resolve())
+        ok = run(options.seed, options.seconds, options.kills, (options.data_dir or folder / "data").resolve())
     finally:
         if ok:
             shutil.rmtree(folder)
