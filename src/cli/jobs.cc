@@ -32,7 +32,8 @@ Result<int> list(const JobsOptions& options) {
   std::string token;
   while (static_cast<int>(rows.size()) < options.limit) {
     json::object request{
-        {"MaxResults", std::min(100, options.limit - static_cast<int>(rows.size()))}};
+        {"MaxResults", std::min(100, options.limit - static_cast<int>(rows.size()))},
+        {"SortOrder", "Descending"}};
     if (!options.status.empty()) request["StatusEquals"] = options.status;
     if (!options.name.empty()) request["NameContains"] = options.name;
     if (!token.empty()) request["NextToken"] = token;

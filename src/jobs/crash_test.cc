@@ -105,7 +105,8 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
       EXPECT_TRUE(ended.terminal()) << job.name << " is " << ended.secondary_status;
       ++ends[ended.status];
       const std::string starts = read_file(folder / job.name / "starts").value_or("");
-      // One character a run, '1' for the first, ':' for the tenth. An attempt may have ended before its program ran, and none ran twice.
+      // One character a run, '1' for the first, ':' for the tenth. An attempt may have ended before
+      // its program ran, and none ran twice.
       EXPECT_TRUE(std::ranges::is_sorted(starts) &&
                   std::ranges::adjacent_find(starts) == starts.end())
           << job.name << " ran its attempts " << starts;

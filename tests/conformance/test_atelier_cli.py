@@ -40,9 +40,9 @@ def test_a_job_that_completes_is_0_and_its_json_one_document(cli, tmp_path):
     assert job["TrainingJobStatus"] == "Completed"
     shown = json.loads(cli("jobs", "show", job["TrainingJobName"], "--json").stdout)
     assert shown["TrainingJobArn"] == job["TrainingJobArn"]
-    listed = json.loads(cli("jobs", "list", "--json").stdout)
-    rows = listed if isinstance(listed, list) else next(iter(listed.values()))
-    assert job["TrainingJobName"] in json.dumps(rows)
+    later = json.loads(train(cli, script(tmp_path, "print('later')"), "--json").stdout)
+    newest = json.loads(cli("jobs", "list", "--limit", "2", "--json").stdout)
+    assert [row["TrainingJobName"] for row in newest] == [later["TrainingJobName"], job["TrainingJobName"]]
     lines = json.loads(cli("jobs", "logs", job["TrainingJobName"], "--json").stdout)
     assert "hello" in [line["message"] for line in lines]
     assert "hello" in cli("jobs", "logs", job["TrainingJobName"]).stdout.splitlines()
