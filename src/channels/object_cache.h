@@ -1,10 +1,10 @@
 // Objects that the jobs of a host have downloaded: each lies once on the disk, by the name of its
 // content, and becomes files of many jobs.
 //
-//   CACHE/objects/ab/abcdef...   one object; the name is the SHA-256 of (store, bucket, key, ETag,
-//   size) CACHE/claims                 who is downloading what: locks, so they end with their
-//   process CACHE/eviction               held while files are removed CACHE/boot the boot whose
-//   entries are whole, and the time of the last sync
+//   objects/ab/abcdef...  one object, by the SHA-256 of (store, bucket, key, ETag, size)
+//   claimed/              who is downloading what: locks, which end with their process
+//   eviction              held while files are removed
+//   boot                  the boot whose entries are whole, and the time of the last sync
 //
 // A file of a job is a hard link where the job's program cannot change it: the agent is root, the
 // program another user, and the entry is root's and read-only. Where both are one user, or the
@@ -66,7 +66,7 @@ class ObjectCache {
   friend class CacheFill;
   struct Wanted;
   ObjectCache(std::filesystem::path folder, std::uint64_t limit_bytes, std::string store_name,
-              bool may_link, UniqueFd claims)
+              bool may_link, std::vector<UniqueFd> claims)
       : folder_(std::move(folder)),
         limit_bytes_(limit_bytes),
         store_name_(std::move(store_name)),
@@ -79,15 +79,14 @@ class ObjectCache {
   // False when there is no such entry (any more).
   Result<bool> take(const Wanted& wanted) const;
   Result<void> place(const Wanted& wanted) const;
-  Result<bool> claim(const Wanted& wanted) const;
-  void give_up(const Wanted& wanted) const;
+  Result<bool> set_claim(const Wanted& wanted, short type) const;
   Result<void> make_room(std::uint64_t bytes, bool& room) const;
 
   std::filesystem::path folder_;
   std::uint64_t limit_bytes_;
   std::string store_name_;
   bool may_link_;
-  UniqueFd claims_;
+  std::vector<UniqueFd> claims_;
 };
 
 }  // namespace atelier::channels

@@ -1,4 +1,4 @@
-// An HTTP client over libcurl's multi interface: one thread of its own, connections kept, requests
+// An HTTP client over libcurl's multi interface: threads of its own, connections kept, requests
 // from any thread. Signing is the caller's (http/sigv4.h); retries are the caller's; redirects are
 // answers like any other. Proxies of the environment are used, but never for a loopback address.
 //
@@ -30,12 +30,13 @@ struct ClientRequest {
   std::chrono::milliseconds connect_timeout{5000};
   // Of a body that is collected; a larger one is kResourceExhausted.
   std::size_t max_body_bytes = std::size_t{1} << 30;
-  // Called on the client's thread when the head of a 2xx answer is there, before on_body: what its
-  // headers announce (a checksum, say) can be computed as the body passes. An error ends the
+  // Called on a thread of the client when the head of a 2xx answer is there, before on_body: what
+  // its headers announce (a checksum, say) can be computed as the body passes. An error ends the
   // transfer.
   std::function<Result<void>(int status, const Headers& headers)> on_head;
-  // Called on the client's thread with each piece of a 2xx body; without it the body is collected.
-  // An error ends the transfer with that error. May block shortly (on disk), as all transfers wait.
+  // Called on that thread with each piece of a 2xx body; without it the body is collected.
+  // An error ends the transfer with that error. May block shortly (on disk), as other transfers
+  // wait.
   std::function<Result<void>(std::span<const std::byte>)> on_body;
 };
 
@@ -49,7 +50,10 @@ class Client {
  public:
   struct Options {
     unsigned max_connections = 64;
-    std::string ca_file;  // for https; empty: the system's
+    // At most; a second one is started when the first is busy. Each has its share of the
+    // connections.
+    unsigned threads = 1;
+    std::string ca_file{};  // for https; empty: the system's
   };
   explicit Client(Options options);
   Client() : Client(Options{}) {}
@@ -62,10 +66,11 @@ class Client {
   // kInvalidArgument (what cannot be sent), or what on_body said. Retry::kYes when the request
   // cannot have been carried out, or is of a method that may be carried out twice.
   Result<ClientResponse> send(ClientRequest request);
-  // The same without waiting; `done` is called on the client's thread and must not block.
+  // The same without waiting; `done` is called on a thread of the client and must not block.
   void send_async(ClientRequest request, std::function<void(Result<ClientResponse>)> done);
 
  private:
+  struct Loop;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
+#include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -158,19 +161,53 @@ TEST_F(HttpClient, ABodyCanBeTakenInPiecesAndRefused) {
 }
 
 TEST_F(HttpClient, ManyRequestsFromManyThreadsShareFewConnections) {
-  Client narrow{{4, ""}};
-  std::atomic<int> right{0};
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 8; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 50; ++i) {
-        const std::string body = std::to_string(t * 1000 + i);
-        if (narrow.send(request("PUT", base + "/", body))->body == body) ++right;
-      }
-    });
+  for (const unsigned of_the_client : {1u, 3u, 9u}) {
+    Client narrow{{.max_connections = 4, .threads = of_the_client}};
+    std::mutex mutex;
+    std::set<std::string> peers;
+    std::atomic<int> right{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 50; ++i) {
+          const std::string body = std::to_string(t * 1000 + i);
+          const Result<ClientResponse> got = narrow.send(request("PUT", base + "/", body));
+          if (!got || got->body != body) continue;
+          ++right;
+          const std::lock_guard lock{mutex};
+          peers.insert(header(*got, "x-peer"));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(right, 400);
+    EXPECT_LE(peers.size(), 4u);
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(right, 400);
+}
+
+TEST_F(HttpClient, ABodyThatIsTakenSlowlyDoesNotHoldUpTheOtherThread) {
+  Client two{{.max_connections = 8, .threads = 2}};
+  std::promise<void> other;
+  std::atomic<int> answers{0};
+  std::promise<void> all;
+  const auto send = [&](std::function<Result<void>(std::span<const std::byte>)> on_body) {
+    ClientRequest made = request("PUT", base + "/", "x");
+    made.on_body = std::move(on_body);
+    two.send_async(std::move(made), [&](const Result<ClientResponse>& got) {
+      EXPECT_TRUE(got);
+      if (++answers == 3) all.set_value();
+    });
+  };
+  send([&](auto) -> Result<void> {
+    other.get_future().wait();
+    return {};
+  });
+  send([](auto) -> Result<void> { return {}; });
+  send([&](auto) -> Result<void> {
+    other.set_value();
+    return {};
+  });
+  all.get_future().wait();
 }
 
 TEST(HttpClientErrors, NoConnectionIsUnavailableAndMayBeTriedAgain) {
@@ -250,15 +287,18 @@ TEST(HttpClientErrors, AServerThatSaysNothingIsGivenUp) {
 
 TEST(HttpClientErrors, DestructionCancelsWhatIsUnderWay) {
   const Stub stub;
-  std::vector<Code> codes;
-  {
-    Client client{{2, ""}};
-    for (int i = 0; i < 5; ++i) {
-      client.send_async(request("GET", stub.url),
-                        [&](Result<ClientResponse> got) { codes.push_back(got.error().code); });
+  for (const unsigned threads : {1u, 2u}) {
+    std::atomic<int> cancelled{0};
+    {
+      Client client{{.max_connections = 2, .threads = threads}};
+      for (int i = 0; i < 5; ++i) {
+        client.send_async(request("GET", stub.url), [&](const Result<ClientResponse>& got) {
+          if (!got && got.error().code == Code::kCancelled) ++cancelled;
+        });
+      }
     }
+    EXPECT_EQ(cancelled, 5);
   }
-  EXPECT_EQ(codes, std::vector<Code>(5, Code::kCancelled));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{5000};
 constexpr std::chrono::milliseconds kProbeEvery{500};
+constexpr unsigned kMostThreads = 4;
 
 std::uint64_t random_seed() {
   std::uint64_t seed = 0;
@@ -30,6 +31,8 @@ std::uint64_t random_seed() {
 http::Client::Options client_options(const S3Endpoint& endpoint, const S3ClientOptions& options) {
   http::Client::Options out;
   out.max_connections = options.max_connections;
+  // One thread takes in about a gigabyte a second and writes it to files.
+  out.threads = std::clamp(std::thread::hardware_concurrency(), 1u, kMostThreads);
   out.ca_file = endpoint.ca_file;
   return out;
 }
