@@ -58,6 +58,8 @@ class Engine {
   // lies now, which is to be deleted.
   Result<std::filesystem::path> set_aside(const std::string& name);
   Result<TrainingJob> happen(const std::string& name, const Event& event);
+  // What is due to an agent that runs already.
+  static std::vector<Effect> requests_due(const TrainingJob& job);
   void queue_effects(const std::string& name, const std::vector<Effect>& effects);
   void settle(const TrainingJob& before, const TrainingJob& after);
   void admit_waiting();
