@@ -70,6 +70,21 @@ TEST(Hash, KnownDigests) {
   EXPECT_FALSE(from_hex("0g"));
 }
 
+// RFC 4231, cases 1, 2 and 6, and one without a key and a text.
+TEST(Hash, KnownMacsOneAfterTheOther) {
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(to_hex(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
+              "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    EXPECT_EQ(to_hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
+              "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    EXPECT_EQ(to_hex(hmac_sha256(std::string(131, '\xaa'),
+                                 "Test Using Larger Than Block-Size Key - Hash Key First")),
+              "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+    EXPECT_EQ(to_hex(hmac_sha256({}, {})),
+              "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
+  }
+}
+
 TEST(Time, WritesAndReadsTheFormsOfTheWire) {
   const Time time = from_epoch_milliseconds(1796022355123);
   EXPECT_EQ(format_iso8601(time, true), "2026-11-30T07:05:55.123Z");

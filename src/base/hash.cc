@@ -1,27 +1,56 @@
 #include "base/hash.h"
 
+#include <openssl/core_names.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/params.h>
 
 #include <utility>
 
 namespace atelier {
 namespace {
 
+// Fetched once and never freed: OpenSSL looks an EVP_sha256() up again in each use.
 const EVP_MD* algorithm(Digest kind) {
-  switch (kind) {
-    case Digest::kMd5:
-      return EVP_md5();
-    case Digest::kSha1:
-      return EVP_sha1();
-    case Digest::kSha256:
-      return EVP_sha256();
-    case Digest::kSha512:
-      return EVP_sha512();
-  }
-  return EVP_sha256();
+  static const std::array<const EVP_MD*, 4> fetched = {
+      EVP_MD_fetch(nullptr, "MD5", nullptr), EVP_MD_fetch(nullptr, "SHA1", nullptr),
+      EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_fetch(nullptr, "SHA512", nullptr)};
+  return fetched[static_cast<std::size_t>(kind)];
 }
+
+// An HMAC over SHA-256 that takes one key after the other.
+class Mac {
+ public:
+  Mac() {
+    EVP_MAC* mac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);
+    context_ = EVP_MAC_CTX_new(mac);
+    EVP_MAC_free(mac);
+    char name[] = "SHA256";
+    const std::array<OSSL_PARAM, 2> parameters = {
+        OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, name, 0),
+        OSSL_PARAM_construct_end()};
+    ATELIER_CHECK(EVP_MAC_CTX_set_params(context_, parameters.data()) == 1, "OpenSSL lacks HMAC");
+  }
+  Mac(const Mac&) = delete;
+  Mac& operator=(const Mac&) = delete;
+  ~Mac() { EVP_MAC_CTX_free(context_); }
+
+  std::string operator()(std::string_view key, std::string_view bytes) {
+    const auto raw = [](std::string_view text) {
+      return reinterpret_cast<const unsigned char*>(text.empty() ? "" : text.data());
+    };
+    std::array<unsigned char, EVP_MAX_MD_SIZE> made{};
+    std::size_t length = 0;
+    ATELIER_CHECK(EVP_MAC_init(context_, raw(key), key.size(), nullptr) == 1 &&
+                      EVP_MAC_update(context_, raw(bytes), bytes.size()) == 1 &&
+                      EVP_MAC_final(context_, made.data(), &length, made.size()) == 1,
+                  "OpenSSL failed an HMAC");
+    return {reinterpret_cast<const char*>(made.data()), length};
+  }
+
+ private:
+  EVP_MAC_CTX* context_ = nullptr;
+};
 
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -70,11 +99,8 @@ std::string digest(Digest kind, std::string_view bytes) {
 }
 
 std::string hmac_sha256(std::string_view key, std::string_view bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> raw{};
-  unsigned int length = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), raw.data(), &length);
-  return {reinterpret_cast<const char*>(raw.data()), length};
+  static thread_local Mac mac;
+  return mac(key, bytes);
 }
 
 std::string to_hex(std::string_view raw) {

@@ -38,11 +38,11 @@ Result<json::value> parse_json(std::string_view text, std::size_t max_depth,
                                const json::storage_ptr& storage) {
   json::parse_options options;
   options.max_depth = max_depth;
-  json::stream_parser parser{{}, options};
+  unsigned char room[2048];  // for what is begun and not ended; larger documents take the heap
+  json::parser parser{json::storage_ptr{}, options, room};
   parser.reset(storage);
   json::error_code failure;
   const std::size_t used = parser.write_some(text.data(), text.size(), failure);
-  if (!failure && used == text.size()) parser.finish(failure);
   if (failure) {
     return Error{Code::kInvalidArgument,
                  "not JSON at byte " + std::to_string(used) + ": " + failure.message()};
