@@ -84,16 +84,11 @@ Outcome list_training_job_costs(const Call& call) {
   query.name_contains = find_string(call.input, "NameContains").value_or("");
   query.max_results = static_cast<std::size_t>(find_int(call.input, "MaxResults").value_or(100));
   query.next_token = find_string(call.input, "NextToken").value_or("");
-  const Result<jobs::JobPage> page = call.parts.jobs.list(query);
+  const Result<jobs::Page<jobs::TrainingJob>> page =
+      call.parts.jobs.find(query, jobs::every_job);  // whole: the tags are in their requests
   if (!page) return from_error(page.error());
   json::array costs;
-  for (const jobs::TrainingJob& listed : page->jobs) {
-    // Listings leave requests out, and the tags are in them.
-    const Result<jobs::TrainingJob> job = call.parts.jobs.describe(listed.name);
-    if (!job && job.error().code == Code::kNotFound) continue;  // deleted meanwhile
-    if (!job) return from_error(job.error());
-    costs.push_back(cost_reply(*job, call.parts));
-  }
+  for (const jobs::TrainingJob& job : page->jobs) costs.push_back(cost_reply(job, call.parts));
   json::object out{{"TrainingJobCosts", std::move(costs)}};
   if (!page->next_token.empty()) out.emplace("NextToken", page->next_token);
   return out;

@@ -24,9 +24,9 @@ constexpr std::size_t kMaxBody = std::size_t{1} << 20;
 constexpr std::size_t kMaxDepth = 32;
 
 std::string new_request_id() {
-  const std::string id = random_id();  // as a UUID, which is what clients expect to log
-  return fmt::format("{}-{}-{}-{}-{}", id.substr(0, 8), id.substr(8, 4), id.substr(12, 4),
-                     id.substr(16, 4), id.substr(20));
+  std::string id = random_id();  // as a UUID, which is what clients expect to log
+  for (const std::size_t dash : {8, 13, 18, 23}) id.insert(dash, 1, '-');
+  return id;
 }
 
 // What only looks, by the name of its action.
@@ -96,8 +96,8 @@ class RecordedExchange : public http::Exchange {
 // what was signed.
 class ServiceExchange : public http::Exchange {
  public:
-  ServiceExchange(const Parts& parts, http::RequestHead head, Route route)
-      : parts_(parts), head_(std::move(head)), route_(std::move(route)) {
+  ServiceExchange(const Parts& parts, Descriptions& described, http::RequestHead head, Route route)
+      : parts_(parts), described_(described), head_(std::move(head)), route_(std::move(route)) {
     too_large_ = head_.content_length.value_or(0) > kMaxBody;
   }
 
@@ -263,9 +263,13 @@ class ServiceExchange : public http::Exchange {
     }
     const Handler handler = find_handler(route_.service->signing_name, called.name);
     ATELIER_CHECK(handler != nullptr, "operations.txt serves what operations.cc does not have");
-    const Call call{parts_,   caller.principal,
-                    called,   known,
-                    &memory_, head_.headers.find("amz-sdk-invocation-id").value_or(""),
+    const Call call{parts_,
+                    described_,
+                    caller.principal,
+                    called,
+                    known,
+                    &memory_,
+                    head_.headers.find("amz-sdk-invocation-id").value_or(""),
                     head_.tls};
     action_ = action_of(route_.service->signing_name, called.name);
     resource_ = resource_of(route_.service->signing_name, call);
@@ -298,6 +302,8 @@ class ServiceExchange : public http::Exchange {
       }
       response.body = to_valid_utf8(
           json::serialize(json::object{{"__type", error->code}, {"message", error->message}}));
+    } else if (const auto* rendered = std::get_if<RenderedJson>(&outcome)) {
+      response.body = *rendered->text;
     } else if (called_->output != nullptr) {
       response.body = to_valid_utf8(json::serialize(std::get<json::object>(outcome)));
     }
@@ -323,6 +329,7 @@ class ServiceExchange : public http::Exchange {
   // What is parsed and answered here; freed at once with the exchange.
   json::monotonic_resource memory_{8192};
   const Parts& parts_;
+  Descriptions& described_;
   http::RequestHead head_;
   Route route_;
   std::string body_;
@@ -343,7 +350,7 @@ class FrontDoor : public http::Handler {
       return http::answer({200, {{"Content-Type", "text/plain"}}, "ok\n", {}});
     }
     if (route.to == Route::To::kS3) return begin_s3(head);
-    return std::make_unique<ServiceExchange>(parts_, head, std::move(route));
+    return std::make_unique<ServiceExchange>(parts_, described_, head, std::move(route));
   }
 
  private:
@@ -369,6 +376,7 @@ class FrontDoor : public http::Handler {
   }
 
   const Parts parts_;
+  Descriptions described_;
 };
 
 }  // namespace

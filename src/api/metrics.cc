@@ -277,7 +277,7 @@ Result<json::object> metric_list(const Call& call) {
     query.next_token = find_string(call.input, "NextToken").value_or("");
     query.max_results = 10;  // jobs a look: a page passes 500 by what they have
     do {
-      const jobs::JobPage page = TRY(call.parts.jobs.list(query));
+      const auto page = TRY(call.parts.jobs.find(query, jobs::every_job));
       for (const jobs::TrainingJob& job : page.jobs) TRY(add_metrics(call, filter, job, metrics));
       query.next_token = page.next_token;
     } while (!query.next_token.empty() && metrics.size() < kMostMetricsAPage);

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "api/descriptions.h"
 #include "api/front_door.h"
 #include "api/reply.h"
 #include "api/shapes.h"
@@ -14,6 +15,7 @@ namespace atelier::api {
 
 struct Call {
   const Parts& parts;
+  Descriptions& described;
   const http::Principal& caller;
   const Operation& operation;
   const json::value& input;        // an object

@@ -2,6 +2,7 @@
 // it, or an error that clients know by its code.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -17,8 +18,14 @@ struct ApiError {
   std::string message;
 };
 
+// An output as JSON already: valid UTF-8, shared with whoever keeps it. Of services that are spoken
+// to in JSON alone.
+struct RenderedJson {
+  std::shared_ptr<const std::string> text;
+};
+
 // An object of the operation's output shape. Timestamps are seconds since 1970 as numbers.
-using Outcome = std::variant<json::object, ApiError>;
+using Outcome = std::variant<json::object, ApiError, RenderedJson>;
 
 ApiError validation_error(std::string message);
 ApiError not_served(std::string_view service_label, std::string_view operation);

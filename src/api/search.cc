@@ -103,13 +103,12 @@ struct Found {
 };
 
 Result<Found> search_by_index(const Call& call, const SearchExpression& expression,
-                              ListQuery query) {
+                              const ListQuery& query) {
   Found found;
-  query.filter = [&](const jobs::TrainingJob& job) {
+  const auto page = TRY(call.parts.jobs.find(query, [&](const jobs::TrainingJob& job) {
     const std::optional<json::value> document = document_of(job, call);
     return document && expression.matches(*document);
-  };
-  const jobs::JobPage page = TRY(call.parts.jobs.list(query));
+  }));
   for (const jobs::TrainingJob& job : page.jobs) {
     if (auto document = document_of(job, call)) found.documents.push_back(*std::move(document));
   }
@@ -134,14 +133,13 @@ Result<Found> search_by_value(const Call& call, const SearchExpression& expressi
   const bool ascending = query.ascending;
   query.sort_by = ListQuery::SortBy::kCreationTime;
   query.next_token.clear();
-  query.filter = [&](const jobs::TrainingJob& job) {
+  TRY(call.parts.jobs.find(query, [&](const jobs::TrainingJob& job) {
     const std::optional<json::value> document = document_of(job, call);
     if (document && expression.matches(*document)) {
       places.push_back(place_of(*document, property, job.name));
     }
     return false;  // only looked at
-  };
-  TRY(call.parts.jobs.list(query));
+  }));
   std::ranges::sort(places, [&](const Place& a, const Place& b) {
     if (a.absent != b.absent) return b.absent;
     return ascending ? a < b : b < a;
@@ -217,8 +215,7 @@ Result<std::set<std::string>> known_properties(const Call& call) {
   std::set<std::string> names(fixed.begin(), fixed.end());
   ListQuery newest;
   newest.max_results = kJobsForSuggestions;
-  newest.filter = [](const jobs::TrainingJob&) { return true; };
-  const jobs::JobPage page = TRY(call.parts.jobs.list(newest));
+  const auto page = TRY(call.parts.jobs.find(newest, jobs::every_job));
   for (const jobs::TrainingJob& job : page.jobs) {
     if (const auto document = document_of(job, call)) add_own_names(job, *document, names);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace atelier::api {
 namespace {
@@ -27,10 +28,23 @@ std::size_t character_at(std::string_view text) {
              : 0;
 }
 
+// Bytes at the start of `text`, eight by eight, that are all ASCII: most of what is sent is.
+std::size_t ascii_words(std::string_view text) {
+  std::size_t i = 0;
+  for (; i + 8 <= text.size(); i += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, text.data() + i, 8);
+    if ((word & 0x8080808080808080U) != 0) break;
+  }
+  return i;
+}
+
 // Where the valid part of `text` ends.
 std::size_t valid_prefix(std::string_view text) {
   std::size_t i = 0;
   while (i < text.size()) {
+    i += ascii_words(text.substr(i));
+    if (i == text.size()) break;
     const std::size_t size = character_at(text.substr(i));
     if (size == 0) break;
     i += size;

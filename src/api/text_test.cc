@@ -25,6 +25,18 @@ TEST(Text, ReplacesEachBadByteAndNothingElse) {
             "a\xEF\xBF\xBD\xEF\xBF\xBD\x62\xC3\xBC\xEF\xBF\xBD\xEF\xBF\xBD");
 }
 
+TEST(Text, FindsABadByteWhereverItIs) {
+  for (std::size_t at = 0; at < 40; ++at) {
+    std::string text(40, 'a');
+    EXPECT_TRUE(is_valid_utf8(text));
+    text[at] = '\xC3';
+    EXPECT_FALSE(is_valid_utf8(text)) << at;
+    if (at == 39) continue;
+    text[at + 1] = '\xBC';
+    EXPECT_TRUE(is_valid_utf8(text)) << at;
+  }
+}
+
 TEST(Text, CutsBetweenCharacters) {
   EXPECT_EQ(cut_text("\xC3\xBC\xC3\xBC\xC3\xBC", 2), "\xC3\xBC\xC3\xBC");
   EXPECT_EQ(cut_text("abc", 3), "abc");

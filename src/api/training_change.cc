@@ -4,16 +4,13 @@
 
 #include "api/operations.h"
 #include "api/training.h"
-#include "jobs/request_rules.h"
 
 namespace atelier::api {
 
 Outcome create_training_job(const Call& call) {
   const std::string name = find_string(call.input, "TrainingJobName").value_or("");
-  json::object request = call.input.get_object();
-  request[jobs::kCreatedBy] = call.caller.arn;  // its keys reach no further than the caller's
-  const Result<std::string> arn =
-      call.parts.jobs.create(json::serialize(request), std::string(call.invocation_id));
+  const Result<std::string> arn = call.parts.jobs.create(
+      {json::serialize(call.input), std::string(call.invocation_id), call.caller.arn});
   if (arn) return json::object{{"TrainingJobArn", *arn}};
   if (arn.error().code == Code::kAlreadyExists) {
     return ApiError{400, "ResourceInUse",

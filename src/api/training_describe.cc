@@ -141,14 +141,22 @@ Result<json::object> training_job_document(const jobs::TrainingJob& job, const S
 
 Outcome describe_training_job(const Call& call) {
   const std::string name = find_string(call.input, "TrainingJobName").value_or("");
+  const auto failure = [&](const Error& error) -> Outcome {
+    return error.code == Code::kNotFound ? job_not_found(name) : from_error(error);
+  };
+  const Result<jobs::RecordVersion> version = call.parts.jobs.version(name);
+  if (!version) return failure(version.error());
+  if (Descriptions::Text kept = call.described.find(*version)) return RenderedJson{std::move(kept)};
+
   const Result<jobs::TrainingJob> job = call.parts.jobs.describe(name);
-  if (!job) {
-    return job.error().code == Code::kNotFound ? job_not_found(name) : from_error(job.error());
-  }
+  if (!job) return failure(job.error());
   Result<json::object> document =
       training_job_document(*job, *call.operation.output, call.parts.clock.now(), call.storage);
   if (!document) return from_error(document.error());
-  return *std::move(document);
+  if (job->attempts.began) return *std::move(document);  // its times go on without a new version
+  const auto text = std::make_shared<const std::string>(to_valid_utf8(json::serialize(*document)));
+  call.described.keep({job->id, job->version}, text);
+  return RenderedJson{text};
 }
 
 }  // namespace atelier::api

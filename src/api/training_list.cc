@@ -25,39 +25,49 @@ jobs::ListQuery list_query(const json::value& input) {
   query.ascending = find_string(input, "SortOrder").value_or("Ascending") == "Ascending";
   query.max_results = static_cast<std::size_t>(find_int(input, "MaxResults").value_or(10));
   query.next_token = find_string(input, "NextToken").value_or("");
-  if (const auto plan = find_string(input, "TrainingPlanArnEquals")) {
-    query.filter_id = *plan;
-    query.filter = [plan = *plan](const jobs::TrainingJob& job) {
-      const Result<json::value> request = parse_json(job.request_json);
-      const json::object* resources = request ? find_object(*request, "ResourceConfig") : nullptr;
-      return resources != nullptr && find_string(*resources, "TrainingPlanArn") == plan;
-    };
-  }
   return query;
 }
 
-json::object summary_of(const jobs::TrainingJob& job) {
-  json::object out{{"TrainingJobName", job.name},
-                   {"TrainingJobArn", job.arn},
-                   {"CreationTime", to_epoch_seconds(job.created)},
-                   {"LastModifiedTime", to_epoch_seconds(job.modified)},
-                   {"TrainingJobStatus", job.status},
-                   {"SecondaryStatus", job.secondary_status}};
+// The jobs of a training plan: only their requests know it.
+Result<jobs::Page<jobs::JobSummary>> jobs_of_plan(const Call& call, jobs::ListQuery query,
+                                                  const std::string& plan) {
+  query.filter_id = plan;
+  const auto found = TRY(call.parts.jobs.find(query, [&](const jobs::TrainingJob& job) {
+    const Result<json::value> request = parse_json(job.request_json);
+    const json::object* resources = request ? find_object(*request, "ResourceConfig") : nullptr;
+    return resources != nullptr && find_string(*resources, "TrainingPlanArn") == plan;
+  }));
+  jobs::Page<jobs::JobSummary> page;
+  for (const jobs::TrainingJob& job : found.jobs) page.jobs.push_back(jobs::summary_of(job));
+  page.next_token = found.next_token;
+  return page;
+}
+
+void add_summary(json::array& summaries, const jobs::JobSummary& job) {
+  json::object& out = summaries.emplace_back(json::object_kind).get_object();
+  out.reserve(7);
+  out.emplace("TrainingJobName", job.name);
+  out.emplace("TrainingJobArn", job.arn);
+  out.emplace("CreationTime", to_epoch_seconds(job.created));
+  out.emplace("LastModifiedTime", to_epoch_seconds(job.modified));
+  out.emplace("TrainingJobStatus", job.status);
+  out.emplace("SecondaryStatus", job.secondary_status);
   if (job.ended) out.emplace("TrainingEndTime", to_epoch_seconds(*job.ended));
-  return out;
 }
 
 }  // namespace
 
 Outcome list_training_jobs(const Call& call) {
-  json::array summaries;
-  json::object out;
+  json::array summaries(call.storage);
+  json::object out(call.storage);
   // No job here has a warm pool, so none equals one that is asked for.
   if (!find_string(call.input, "WarmPoolStatusEquals")) {
-    const Result<jobs::JobPage> page = call.parts.jobs.list(list_query(call.input));
+    const jobs::ListQuery query = list_query(call.input);
+    const auto plan = find_string(call.input, "TrainingPlanArnEquals");
+    const auto page = plan ? jobs_of_plan(call, query, *plan) : call.parts.jobs.list(query);
     if (!page) return from_error(page.error());
     summaries.reserve(page->jobs.size());
-    for (const jobs::TrainingJob& job : page->jobs) summaries.push_back(summary_of(job));
+    for (const jobs::JobSummary& job : page->jobs) add_summary(summaries, job);
     if (!page->next_token.empty()) out.emplace("NextToken", page->next_token);
   }
   out.emplace("TrainingJobSummaries", std::move(summaries));

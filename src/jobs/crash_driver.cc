@@ -19,7 +19,7 @@ Result<void> drive(const std::string& folder, const std::string& agent, std::uin
   std::vector<std::string>
       created;  // by this process or an earlier one, and not known to have ended
   ListQuery unfinished{.status_equals = "InProgress", .max_results = 100};
-  for (const TrainingJob& job : TRY(service->list(unfinished)).jobs) created.push_back(job.name);
+  for (const JobSummary& job : TRY(service->list(unfinished)).jobs) created.push_back(job.name);
   std::uint64_t seen = 0;
   for (std::uint64_t i = 0;; ++i) {
     const auto die = [&](std::uint64_t stream, std::uint64_t sides) {
@@ -36,7 +36,7 @@ Result<void> drive(const std::string& folder, const std::string& agent, std::uin
     if (job.spot) job.work_ms *= 4;  // long enough to be interrupted
     job.retries = static_cast<int>(die(6, 3));
     if (i < 5) {  // more would only make the queue long
-      TRY(service->create(testing::request_for(job), job.name));
+      TRY(service->create({testing::request_for(job), job.name}));
       TRY(write_all(STDOUT_FILENO, fmt::format("created {} {}\n", job.name, job.outcome)));
       created.push_back(job.name);
     }

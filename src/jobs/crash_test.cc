@@ -99,8 +99,8 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
   int interruptions = 0;
   ListQuery query{.sort_by = ListQuery::SortBy::kCreationTime, .ascending = true};
   do {  // those that were committed but not acknowledged among them
-    const JobPage page = *(*service)->list(query);
-    for (const TrainingJob& job : page.jobs) {
+    const Page<JobSummary> page = *(*service)->list(query);
+    for (const JobSummary& job : page.jobs) {
       const TrainingJob ended = testing::wait_for_end(**service, job.name);
       EXPECT_TRUE(ended.terminal()) << job.name << " is " << ended.secondary_status;
       ++ends[ended.status];

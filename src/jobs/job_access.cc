@@ -7,7 +7,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "jobs/job_policy.h"
-#include "jobs/request_rules.h"
 
 namespace atelier::jobs {
 namespace {
@@ -44,7 +43,7 @@ std::optional<JobAccess::Known> JobAccess::known(const http::SessionClaims& clai
                            own ? request.error().message : own.error().message));
     return std::nullopt;
   }
-  Known made{claims.generation, changes, find_string(*request, kCreatedBy).value_or(""),
+  Known made{claims.generation, changes, job->created_by,
              find_string(*request, "RoleArn").value_or(""), *std::move(own)};
   const std::lock_guard lock{mutex_};
   if (known_.size() >= kMaxKnown) known_.clear();

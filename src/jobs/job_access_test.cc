@@ -5,8 +5,6 @@
 
 #include "access/resources.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "jobs/request_rules.h"
 #include "jobs/testing.h"
 
 namespace atelier::jobs {
@@ -23,9 +21,7 @@ access::Policy policy(std::string_view statement) {
 class JobAccessTest : public ::testing::Test {
  protected:
   void create(const std::string& name, const std::string& created_by) {
-    json::object request = parse_json(request_for({.name = name})).value().as_object();
-    request[kCreatedBy] = created_by;
-    const auto made = service_->create(json::serialize(request), "");
+    const auto made = service_->create({request_for({.name = name}), "", created_by});
     ASSERT_TRUE(made) << made.error().message;
     claims_ = {name, to_epoch_milliseconds(service_->describe(name).value().created), {}};
   }

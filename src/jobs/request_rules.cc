@@ -262,7 +262,6 @@ void check_outputs(const json::value& request, Findings& found) {
 // warns about itself (spot, the output's key, rules, retries). A path leads through lists without a
 // number.
 constexpr std::string_view kActedOn[] = {
-    kCreatedBy,
     "AlgorithmSpecification.ContainerArguments",
     "AlgorithmSpecification.ContainerEntrypoint",
     "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries",
@@ -285,8 +284,8 @@ constexpr std::string_view kActedOn[] = {
     "InputDataConfig.CompressionType",
     "InputDataConfig.ContentType",
     "InputDataConfig.DataSource.S3DataSource.AttributeNames",
-    "InputDataConfig.DataSource.S3DataSource.S3DataDistributionType",
     "InputDataConfig.DataSource.S3DataSource.InstanceGroupNames",
+    "InputDataConfig.DataSource.S3DataSource.S3DataDistributionType",
     "InputDataConfig.DataSource.S3DataSource.S3DataType",
     "InputDataConfig.DataSource.S3DataSource.S3Uri",
     "InputDataConfig.InputMode",
@@ -343,8 +342,10 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
     {"VpcConfig", "the job uses this machine's network"},
 };
 
-bool contains(std::span<const std::string_view> paths, std::string_view path) {
-  return std::ranges::find(paths, path) != paths.end();
+static_assert(std::ranges::is_sorted(kActedOn) && std::ranges::is_sorted(kOpened));
+
+bool contains(std::span<const std::string_view> sorted, std::string_view path) {
+  return std::ranges::binary_search(sorted, path);
 }
 
 // False, 0 members, no text: such a value asks for nothing.
@@ -357,27 +358,31 @@ bool asks_for_nothing(const json::value& value) {
   return value.is_null() || value == false || value == "";
 }
 
-void add_notes(const json::value& object, const std::string& path,
-               std::vector<std::string>& notes) {
+// `path`: where `object` is, as room for the paths of its members too.
+void add_notes(const json::value& object, std::string& path, std::vector<std::string>& notes) {
+  const std::size_t length = path.size();
   for (const auto& [name, value] : object.get_object()) {
-    const std::string inside = path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-    if (asks_for_nothing(value) || contains(kActedOn, inside)) continue;
-    if (contains(kOpened, inside) && value.is_object()) {
-      add_notes(value, inside, notes);
+    path.resize(length);
+    if (length > 0) path += '.';
+    path += std::string_view{name};
+    if (asks_for_nothing(value) || contains(kActedOn, path)) continue;
+    if (contains(kOpened, path) && value.is_object()) {
+      add_notes(value, path, notes);
       continue;
     }
-    if (contains(kOpened, inside) && value.is_array()) {
-      for (const json::value& element : value.get_array()) add_notes(element, inside, notes);
+    if (contains(kOpened, path) && value.is_array()) {
+      for (const json::value& element : value.get_array()) add_notes(element, path, notes);
       continue;
     }
     const auto* reason =
-        std::ranges::find(kReasons, inside, [](const auto& row) { return row.first; });
+        std::ranges::find(kReasons, path, [](const auto& row) { return row.first; });
     std::string note =
-        fmt::format("{} has no effect: {}", inside,
+        fmt::format("{} has no effect: {}", path,
                     reason != std::end(kReasons) ? reason->second
                                                  : "this version of Atelier does not act on it");
     if (std::ranges::find(notes, note) == notes.end()) notes.push_back(std::move(note));
   }
+  path.resize(length);
 }
 
 }  // namespace
@@ -421,7 +426,8 @@ Result<void> check_tags(const json::array& tags) {
 
 std::vector<std::string> request_notes(const json::value& request) {
   std::vector<std::string> notes;
-  add_notes(request, "", notes);
+  std::string path;
+  add_notes(request, path, notes);
   return notes;
 }
 

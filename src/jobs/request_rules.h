@@ -13,10 +13,6 @@
 
 namespace atelier::jobs {
 
-// The member that the front door adds to a request, with the ARN of the caller: no caller can write
-// it, since the service model does not have it. Jobs without it are the administrator's.
-inline constexpr std::string_view kCreatedBy = "AtelierCreatedBy";
-
 // `request` is valid by the model. kInvalidArgument names all that no SageMaker would take,
 // kUnimplemented all that this version cannot honour.
 Result<void> check_request(const boost::json::value& request);

@@ -22,17 +22,17 @@ class LocalService final : public Service {
 
   void run() override { engine_->run(); }
 
-  Result<std::string> create(const std::string& request_json,
-                             const std::string& invocation_id) override {
+  Result<std::string> create(const NewJob& wanted) override {
     const Time now = clock_.now();
-    Plan plan = TRY(plan_job(request_json,
+    Plan plan = TRY(plan_job(wanted.request_json,
                              PlanContext{options_.region, options_.account, options_.instances,
                                          options_.runtimes, options_.host},
                              now));
     TrainingJob job = new_training_job(plan.spec.job_name, now);
     job.arn = plan.spec.job_arn;
-    job.request_json = request_json;
-    job.invocation_id = invocation_id;
+    job.request_json = wanted.request_json;
+    job.invocation_id = wanted.invocation_id;
+    job.created_by = wanted.created_by;
     job.warnings = std::move(plan.warnings);
     job.model_uri = std::move(plan.model_uri);
     job.vcpus = plan.allocation.vcpus;
@@ -51,7 +51,11 @@ class LocalService final : public Service {
   }
 
   Result<TrainingJob> describe(const std::string& name) override { return store_->load(name); }
-  Result<JobPage> list(const ListQuery& query) override { return store_->list(query); }
+  Result<RecordVersion> version(const std::string& name) override { return store_->version(name); }
+  Result<Page<JobSummary>> list(const ListQuery& query) override { return store_->list(query); }
+  Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter) override {
+    return store_->find(query, filter);
+  }
   Result<void> stop(const std::string& name) override { return engine_->stop(name); }
   Result<void> interrupt(const std::string& name, const std::string& why) override {
     return engine_->interrupt(name, why);
@@ -129,6 +133,7 @@ class LocalService final : public Service {
     }
     if (!there) return there.error();
     if (!wanted.invocation_id.empty() && there->invocation_id == wanted.invocation_id &&
+        there->created_by == wanted.created_by &&
         TRY(store_->created_as(wanted.name)) == wanted.request_json) {
       return there->arn;
     }

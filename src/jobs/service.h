@@ -69,6 +69,12 @@ struct LogQueryPage {
 // that is a change of the job itself, which its LastModifiedTime shows.
 using RequestChange = std::function<Result<bool>(const TrainingJob& job, std::string& request)>;
 
+struct NewJob {
+  std::string request_json;  // a body that the service model found valid
+  std::string invocation_id = {};
+  std::string created_by = {};  // the caller's ARN: the job's keys reach no further
+};
+
 class Service {
  public:
   // Opens the store, adopts agents that still run, takes in what their journals say, fails jobs
@@ -78,12 +84,14 @@ class Service {
   // Starts background work (journals, queue). Called once the server listens.
   virtual void run() = 0;
 
-  // `request_json`: a body that the service model found valid. The same invocation id and body
-  // again gives the same arn; another job of that name is kAlreadyExists.
-  virtual Result<std::string> create(const std::string& request_json,
-                                     const std::string& invocation_id) = 0;
+  // The same call again gives the same arn; another job of that name is kAlreadyExists.
+  virtual Result<std::string> create(const NewJob& wanted) = 0;
   virtual Result<TrainingJob> describe(const std::string& name) = 0;
-  virtual Result<JobPage> list(const ListQuery& query) = 0;
+  // That of the record which describe() would give now, much cheaper.
+  virtual Result<RecordVersion> version(const std::string& name) = 0;
+  virtual Result<Page<JobSummary>> list(const ListQuery& query) = 0;
+  // Whole jobs, read one after the other until `filter` has taken a page.
+  virtual Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter) = 0;
   virtual Result<void> stop(const std::string& name) = 0;
   // Takes the host's share from a spot job that runs, with notice; it waits for room and runs
   // again. kFailedPrecondition for a job that is not spot, or does not run.

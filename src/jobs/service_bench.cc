@@ -20,7 +20,7 @@ void create_job(benchmark::State& state) {
   const auto service = open_service(folder.path());  // not run(): the commit alone
   int number = 0;
   for (auto _ : state) {
-    service->create(request_for({.name = fmt::format("job-{}", number++)}), "id").value();
+    service->create({request_for({.name = fmt::format("job-{}", number++)}), "id"}).value();
   }
 }
 BENCHMARK(create_job)->Unit(benchmark::kMicrosecond)->UseRealTime();
@@ -34,7 +34,7 @@ void create_to_training(benchmark::State& state) {
   int number = 0;
   for (auto _ : state) {
     const std::string name = fmt::format("job-{}", number++);
-    service->create(request_for({.name = name}), "id").value();
+    service->create({request_for({.name = name}), "id"}).value();
     testing::wait_until(*service, name, [](const TrainingJob& job) {
       return job.secondary_status == "Training" || job.terminal();
     });
@@ -49,7 +49,7 @@ void describe_job(benchmark::State& state) {
   const TempFolder folder = *TempFolder::create();
   const auto service = open_service(folder.path());
   service->run();
-  service->create(request_for({.name = "a"}), "id").value();
+  service->create({request_for({.name = "a"}), "id"}).value();
   testing::wait_for_end(*service, "a");
   for (auto _ : state) benchmark::DoNotOptimize(service->describe("a").value());
   state.SetItemsProcessed(state.iterations());
@@ -63,7 +63,11 @@ void fill(const std::filesystem::path& file, int count) {
   database
       .script(fmt::format(
           "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {}) "
-          "INSERT INTO jobs SELECT NULL, 'training-job-' || printf('%06d', i * 7919 % {}), "
+          "INSERT INTO jobs(name, arn, status, secondary_status, failure_reason, created, "
+          "modified, "
+          "started, ended, model_uri, limits, warnings, final_metrics, invocation_id, log_stream, "
+          "vcpus, memory_gib, gpus, admitted, stop_requested, journal_sequence, version) "
+          "SELECT 'training-job-' || printf('%06d', i * 7919 % {}), "
           "'arn:aws:sagemaker:us-west-2:000000000000:training-job/x', "
           "CASE i % 3 WHEN 0 THEN 'Failed' ELSE 'Completed' END, 'Completed', '', "
           "1796022000000 + i, 1796022000000 + i, 1796022000000 + i, 1796022000000 + i, "
@@ -82,7 +86,7 @@ void list_100000_jobs(benchmark::State& state) {
     ListQuery query{.sort_by = static_cast<ListQuery::SortBy>(state.range(0)), .max_results = 100};
     std::size_t found = 0;
     do {
-      const JobPage page = service->list(query).value();
+      const Page<JobSummary> page = service->list(query).value();
       found += page.jobs.size();
       query.next_token = page.next_token;
     } while (!query.next_token.empty());

@@ -44,7 +44,7 @@ class ServiceTest : public ::testing::Test {
     service_->run();
   }
   void create(const TestJob& job) {
-    const auto arn = service_->create(request_for(job), "");
+    const auto arn = service_->create({request_for(job), ""});
     ASSERT_TRUE(arn) << arn.error().message;
   }
   std::string starts(const std::string& name) {
@@ -76,7 +76,7 @@ class ServiceTest : public ::testing::Test {
 
 TEST_F(ServiceTest, AJobRunsToItsEnd) {
   open_and_run();
-  const auto arn = service_->create(request_for({.name = "a"}), "id-1");
+  const auto arn = service_->create({request_for({.name = "a"}), "id-1"});
   ASSERT_TRUE(arn) << arn.error().message;
   EXPECT_EQ(*arn, "arn:aws:sagemaker:us-west-2:000000000000:training-job/a");
   const TrainingJob job = wait_for_end(*service_, "a");
@@ -106,21 +106,21 @@ TEST_F(ServiceTest, TheSpecIsForTheAgentsEyesOnly) {
 TEST_F(ServiceTest, ARetriedCreateGetsTheSameAnswerAndAnotherIsRefused) {
   open_and_run();
   const std::string request = request_for({.name = "a"});
-  const std::string arn = *service_->create(request, "id-1");
-  EXPECT_EQ(*service_->create(request, "id-1"), arn);
-  EXPECT_EQ(service_->create(request, "id-2").error().code, Code::kAlreadyExists);
-  EXPECT_EQ(service_->create(request, "").error().code, Code::kAlreadyExists);
-  EXPECT_EQ(service_->create(request_for({.name = "a", .work_ms = 5}), "id-1").error().code,
+  const std::string arn = *service_->create({request, "id-1"});
+  EXPECT_EQ(*service_->create({request, "id-1"}), arn);
+  EXPECT_EQ(service_->create({request, "id-2"}).error().code, Code::kAlreadyExists);
+  EXPECT_EQ(service_->create({request, ""}).error().code, Code::kAlreadyExists);
+  EXPECT_EQ(service_->create({request_for({.name = "a", .work_ms = 5}), "id-1"}).error().code,
             Code::kAlreadyExists);
   wait_for_end(*service_, "a");
-  EXPECT_EQ(*service_->create(request, "id-1"), arn) << "after its end, too";
+  EXPECT_EQ(*service_->create({request, "id-1"}), arn) << "after its end, too";
   EXPECT_EQ(starts("a"), "1");
 }
 
 TEST_F(ServiceTest, AChangedRequestIsKeptAndTheCreateIsStillTheSame) {
   open_and_run();
   const std::string request = request_for({.name = "a"});
-  const std::string arn = *service_->create(request, "id-1");
+  const std::string arn = *service_->create({request, "id-1"});
   const TrainingJob before = wait_for_end(*service_, "a");
   const auto to = [](std::string text, bool of_the_job) {
     return [=](const TrainingJob&, std::string& body) -> Result<bool> {
@@ -142,7 +142,7 @@ TEST_F(ServiceTest, AChangedRequestIsKeptAndTheCreateIsStillTheSame) {
   EXPECT_EQ(after.request_json, R"({"a":2})");
   EXPECT_GE(after.modified, before.modified);
   EXPECT_EQ(after.version, before.version + 2);
-  EXPECT_EQ(*service_->create(request, "id-1"), arn) << "a retry, whatever the tags are now";
+  EXPECT_EQ(*service_->create({request, "id-1"}), arn) << "a retry, whatever the tags are now";
 }
 
 TEST_F(ServiceTest, ADeletedJobIsGoneWithItsFolderAndItsNameIsFree) {
@@ -189,7 +189,7 @@ TEST_F(ServiceTest, OfManyCreatesOfANameAtOnceOneWins) {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 8; ++i) {
       threads.emplace_back([&, i] {
-        if (service_->create(request_for({.name = "a"}), std::to_string(i))) ++won;
+        if (service_->create({request_for({.name = "a"}), std::to_string(i)})) ++won;
       });
     }
   }
@@ -347,7 +347,7 @@ TEST_F(ServiceTest, AStopThatWasCommittedAndNotPassedOnIsPassedOn) {
 TEST_F(ServiceTest, ALeftoverFolderIsNotTakenForTheNewJobs) {
   ASSERT_TRUE(make_folders(options_.folder / "a"));
   open_and_run();
-  const auto outcome = service_->create(request_for({.name = "a"}), "id");
+  const auto outcome = service_->create({request_for({.name = "a"}), "id"});
   EXPECT_EQ(outcome.error().code, Code::kAlreadyExists);
   EXPECT_THAT(outcome.error().message, HasSubstr((options_.folder / "a").string()));
 }

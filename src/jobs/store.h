@@ -32,17 +32,37 @@ struct ListQuery {
   bool ascending = false;
   std::size_t max_results = 10;
   std::string next_token = {};
-  // A filter of the caller's own, asked for one whole job after the other until the page is full;
-  // jobs are whole then. `filter_id` tells such filters apart in tokens.
-  std::function<bool(const TrainingJob&)> filter = {};
+  // Tells the filters of find() apart in tokens.
   std::string filter_id = {};
 };
 
-struct JobPage {
-  // Without request_json and transitions, unless the query had a filter: describe() has them.
-  std::vector<TrainingJob> jobs;
-  std::string next_token;
+// Ids are never given twice, and each change of a record has a version of its own: whatever was
+// made of a record holds as long as both are the same.
+struct RecordVersion {
+  std::uint64_t id = 0;
+  std::uint64_t version = 0;
+  bool operator==(const RecordVersion&) const = default;
 };
+
+// What a listing shows of a job. A page of summaries costs a fraction of one of whole jobs.
+struct JobSummary {
+  std::uint64_t id = 0;
+  std::string name, arn;
+  std::string status, secondary_status;
+  Time created{}, modified{};
+  std::optional<Time> ended;
+};
+JobSummary summary_of(const TrainingJob& job);
+
+template <typename Job>
+struct Page {
+  std::vector<Job> jobs;
+  std::string next_token;  // of the next page; empty: there is none
+};
+
+// Whether a job, whole, is one of those that are looked for.
+using JobFilter = std::function<bool(const TrainingJob&)>;
+inline bool every_job(const TrainingJob&) { return true; }
 
 struct StoreOptions {
   int busy_timeout_ms = 5000;  // patience with another process that holds the file
@@ -75,11 +95,14 @@ class Store {
   Result<void> forget_removed(const std::string& name);
 
   Result<TrainingJob> load(const std::string& name);  // kNotFound
+  // What the record of that name is now, for the price of one look into an index. kNotFound.
+  Result<RecordVersion> version(const std::string& name);
   // Jobs that have not ended, whole, in the order of their creation.
   Result<std::vector<TrainingJob>> load_active();
-  Result<JobPage> list(const ListQuery& query);
-  // Jobs whose log stream's name starts with `prefix`, by that name; without requests and
-  // transitions.
+  Result<Page<JobSummary>> list(const ListQuery& query);
+  // Reads one job after the other in the query's order until the page is full.
+  Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter);
+  // Jobs whose log stream's name starts with `prefix`, by that name; without transitions.
   Result<std::vector<TrainingJob>> with_log_stream(const std::string& prefix);
 
  private:

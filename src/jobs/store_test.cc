@@ -1,21 +1,18 @@
 #include "jobs/store.h"
 
 #include <fmt/format.h>
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/rng.h"
+#include "jobs/internal/store_schema.h"
 #include "sqlite/sqlite.h"
 
 namespace atelier::jobs {
 namespace {
-
-using ::testing::ElementsAre;
 
 Time at(std::int64_t seconds) {
   return from_epoch_milliseconds(1'796'022'000'000 + seconds * 1000);
@@ -32,20 +29,10 @@ class StoreTest : public ::testing::Test {
     job.arn = "arn:" + name;
     job.request_json = R"({"TrainingJobName":")" + name + "\"}";
     job.log_stream = name + "/algo-1-7";
+    job.created_by = "arn:ann";
     if (!status.empty()) job.status = status;
     EXPECT_TRUE(store_->insert(job));
     return job;
-  }
-  std::vector<std::string> names(ListQuery query) {
-    std::vector<std::string> found;
-    do {
-      const auto page = store_->list(query);
-      EXPECT_TRUE(page) << page.error().message;
-      if (!page) break;
-      for (const TrainingJob& job : page->jobs) found.push_back(job.name);
-      query.next_token = page->next_token;
-    } while (!query.next_token.empty());
-    return found;
   }
 };
 
@@ -81,11 +68,54 @@ TEST_F(StoreTest, AJobComesBackAsItWasSaved) {
   EXPECT_TRUE(back.admitted && back.stop_requested);
   EXPECT_EQ(back.journal_sequence, 7u);
   EXPECT_EQ(back.version, 1u);
+  EXPECT_EQ(back.created_by, "arn:ann");
   EXPECT_EQ(back.log_stream, "a/algo-1-7");
   ASSERT_EQ(back.transitions.size(), 2u);
   EXPECT_EQ(back.transitions[0].end, at(3));
   EXPECT_EQ(back.transitions[1].message, "done");
   EXPECT_EQ(back.transitions[1].end, at(3));
+}
+
+// All of a record, as a text.
+std::string contents_of(const TrainingJob& job) {
+  std::string text = fmt::format("{} {} {} {} {}", job.name, job.status, job.limits,
+                                 job.request_json, to_epoch_milliseconds(job.modified));
+  for (const Transition& transition : job.transitions) text += transition.message;
+  return text;
+}
+
+TEST_F(StoreTest, ARecordsIdAndVersionTellItsContentsForEver) {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::string> known;
+  const auto draw = [](std::uint64_t stream, std::uint64_t index, std::uint64_t sides) {
+    return rng(5, stream, index) % sides;
+  };
+  std::size_t removed = 0;
+  for (std::uint64_t i = 0; i < 600; ++i) {
+    const std::string name = fmt::format("job-{}", draw(1, i, 3));
+    const auto loaded = store_->load(name);
+    if (!loaded) {
+      add(name, 0);  // at the same moment as any before
+    } else if (draw(2, i, 6) == 0) {
+      ASSERT_TRUE(store_->remove(name, loaded->version));
+      ++removed;
+      continue;
+    } else if (draw(2, i, 6) < 3) {
+      ASSERT_TRUE(store_->replace_request(name, loaded->version, fmt::format("{{\"n\":{}}}", i),
+                                          std::nullopt));
+    } else {
+      TrainingJob job = *loaded;
+      job.limits = std::to_string(i);
+      job.transitions.push_back({"Training", std::to_string(i), at(1), std::nullopt});
+      ++job.version;
+      ASSERT_TRUE(store_->save(job, loaded->version));
+    }
+    const TrainingJob job = *store_->load(name);
+    EXPECT_EQ(*store_->version(name), (RecordVersion{job.id, job.version}));
+    const auto [at, is_new] = known.emplace(std::pair{job.id, job.version}, contents_of(job));
+    EXPECT_TRUE(is_new) << "each of these steps changed the record";
+  }
+  EXPECT_GT(removed, 20u);
+  EXPECT_EQ(store_->version("nobody").error().code, Code::kNotFound);
 }
 
 TEST_F(StoreTest, OfTwoCreatesOfANameOneWins) {
@@ -112,61 +142,6 @@ TEST_F(StoreTest, AMissingJobIsNotFoundByName) {
   EXPECT_EQ(store_->load("nobody").error().code, Code::kNotFound);
   EXPECT_NE(store_->load("nobody").error().message.find("nobody"), std::string::npos);
   EXPECT_EQ(store_->save(new_training_job("nobody", at(0)), 0).error().code, Code::kNotFound);
-}
-
-TEST_F(StoreTest, ListsAreFilteredAndSorted) {
-  add("b-one", 10, "Completed");
-  add("a-two", 20, "Failed");
-  add("c-one", 30);
-  using enum ListQuery::SortBy;
-  EXPECT_THAT(names({}), ElementsAre("c-one", "a-two", "b-one"));
-  EXPECT_THAT(names({.sort_by = kName, .ascending = true}), ElementsAre("a-two", "b-one", "c-one"));
-  EXPECT_THAT(names({.sort_by = kStatus, .ascending = true}),
-              ElementsAre("b-one", "a-two", "c-one"));
-  EXPECT_THAT(names({.name_contains = "one", .ascending = true}), ElementsAre("b-one", "c-one"));
-  EXPECT_THAT(names({.status_equals = "Failed"}), ElementsAre("a-two"));
-  EXPECT_THAT(names({.created_after = at(10), .created_before = at(30)}), ElementsAre("a-two"));
-  EXPECT_THAT(names({.modified_after = at(20)}), ElementsAre("c-one"));
-}
-
-TEST_F(StoreTest, PagesHoldEveryJobOnceInEveryOrder) {
-  std::set<std::string> all;
-  for (int i = 0; i < 57; ++i) {
-    const std::string name = fmt::format("job-{}", rng(1, 2, static_cast<std::uint64_t>(i)) % 1000);
-    if (!all.insert(name).second) continue;
-    add(name, i / 10, i % 3 == 0 ? "Failed" : "");  // many of the same moment and status
-  }
-  using enum ListQuery::SortBy;
-  for (const auto sort_by : {kCreationTime, kName, kStatus}) {
-    for (const bool ascending : {false, true}) {
-      const auto found = names({.sort_by = sort_by, .ascending = ascending, .max_results = 7});
-      EXPECT_EQ(found.size(), all.size());
-      EXPECT_EQ((std::set<std::string>{found.begin(), found.end()}), all);
-    }
-  }
-}
-
-TEST_F(StoreTest, AJobThatComesWhileAListingGoesOnShiftsNoPage) {
-  for (int i = 0; i < 4; ++i) add(fmt::format("job-{}", i), i);
-  ListQuery query{.max_results = 2};
-  const JobPage first = *store_->list(query);
-  add("newcomer", 100);
-  query.next_token = first.next_token;
-  const JobPage second = *store_->list(query);
-  ASSERT_EQ(second.jobs.size(), 2u);
-  EXPECT_EQ(second.jobs[0].name, "job-1");
-  EXPECT_EQ(second.jobs[1].name, "job-0");
-  EXPECT_EQ(second.next_token, "");
-}
-
-TEST_F(StoreTest, ATokenOfAnotherListingIsRefused) {
-  for (int i = 0; i < 4; ++i) add(fmt::format("job-{}", i), i);
-  const JobPage page = *store_->list({.max_results = 2});
-  for (const std::string& token :
-       {page.next_token, std::string{"nonsense"}, to_base64("[]"), to_base64("{\"a\":1}")}) {
-    const auto refused = store_->list({.name_contains = "job", .next_token = token});
-    EXPECT_EQ(refused.error().code, Code::kInvalidArgument) << token;
-  }
 }
 
 TEST_F(StoreTest, LogStreamsAreFoundByPrefix) {
@@ -221,6 +196,77 @@ TEST_F(StoreTest, AStoreThatAnotherProcessHoldsIsUnavailableAndWorthATry) {
   EXPECT_TRUE(store_->insert(new_training_job("a", at(0))));
 }
 
+// A store as versions of this program before `version` left it, with these statements run in it.
+void make_old_store(const std::filesystem::path& file, std::size_t version,
+                    const std::string& statements) {
+  const std::vector<std::string>& steps = internal::store_schema();
+  ASSERT_LT(version, steps.size());
+  auto database = *sqlite::Database::open(file);
+  ASSERT_TRUE(sqlite::migrate(
+      database, {steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(version)}));
+  const auto done = database.script(statements);
+  ASSERT_TRUE(done) << done.error().message;
+}
+
+constexpr const char* kOldJobs = R"(
+  INSERT INTO jobs(id, name, arn, status, secondary_status, failure_reason, created, modified,
+    started, ended, model_uri, limits, warnings, final_metrics, invocation_id, log_stream, vcpus,
+    memory_gib, gpus, admitted, stop_requested, journal_sequence, version)
+  SELECT value, 'job-' || value, 'arn:' || value, 'Completed', 'Completed', '', 1000 * value,
+    2000 * value, 3000, 5000, 's3://m', 'rlimits', '["cut"]', '', 'id', 'job/algo-1-7', 2, 4, 0, 1,
+    0, 7, 3 FROM json_each('[1, 2, 3, 4]');
+  INSERT INTO transitions SELECT id, 0, 'Starting', 'starts', 1000 FROM jobs;
+  INSERT INTO transitions SELECT id, 1, 'Completed', 'done', 5000 FROM jobs;
+  INSERT INTO requests(job, body) VALUES
+    (1, '{"TrainingJobName":"job-1","lr":1E-1,"text":"\"\u00e9é\\/","AtelierCreatedBy":"arn:ann"}'),
+    (2, '{"TrainingJobName":"job-2"}'),
+    (3, 'no JSON, "AtelierCreatedBy"'),
+    (4, '{"AtelierCreatedBy":"arn:bob","Tags":[{"Key":"AtelierCreatedBy","Value":"x"}]}');
+)";
+
+TEST(StoreMigration, AStoreOfEachOldSchemaOpensAndKeepsItsJobs) {
+  for (std::size_t version = 1; version < internal::store_schema().size(); ++version) {
+    SCOPED_TRACE(version);
+    const TempFolder folder = *TempFolder::create();
+    make_old_store(folder.path() / "jobs.db", version, kOldJobs);
+    for (int opened = 0; opened < 2; ++opened) {
+      const auto store = Store::open(folder.path() / "jobs.db");
+      ASSERT_TRUE(store) << store.error().message;
+      const TrainingJob job = *(*store)->load("job-1");
+      EXPECT_EQ(job.status, "Completed");
+      EXPECT_EQ(job.created, from_epoch_milliseconds(1000));
+      EXPECT_EQ(job.warnings, std::vector<std::string>{"cut"});
+      EXPECT_EQ(job.attempts.trained, std::chrono::seconds{2}) << "of its one attempt";
+      EXPECT_EQ(job.version, 3u);
+      ASSERT_EQ(job.transitions.size(), 2u);
+      EXPECT_EQ(job.transitions[1].message, "done");
+      EXPECT_EQ((*store)->list({})->jobs.size(), 4u);
+    }
+  }
+}
+
+TEST(StoreMigration, WhoMadeAJobMovesOutOfItsRequestWhichStaysByteForByte) {
+  const TempFolder folder = *TempFolder::create();
+  make_old_store(folder.path() / "jobs.db", 3,
+                 std::string{kOldJobs} +
+                     "UPDATE requests SET created_as = '{\"AtelierCreatedBy\":\"arn:bob\"}' "
+                     "WHERE job = 4");
+  const auto store = *Store::open(folder.path() / "jobs.db");
+  EXPECT_EQ(store->load("job-1")->created_by, "arn:ann");
+  EXPECT_EQ(store->load("job-1")->request_json,
+            R"({"TrainingJobName":"job-1","lr":1E-1,"text":"\"\u00e9é\\/"})");
+  EXPECT_EQ(*store->created_as("job-1"), store->load("job-1")->request_json)
+      << "a create that is retried over the upgrade is still the same";
+  EXPECT_EQ(store->load("job-2")->created_by, "");
+  EXPECT_EQ(store->load("job-2")->request_json, R"({"TrainingJobName":"job-2"})");
+  EXPECT_EQ(store->load("job-3")->created_by, "");
+  EXPECT_EQ(store->load("job-3")->request_json, R"(no JSON, "AtelierCreatedBy")");
+  EXPECT_EQ(store->load("job-4")->created_by, "arn:bob");
+  EXPECT_EQ(store->load("job-4")->request_json,
+            R"({"Tags":[{"Key":"AtelierCreatedBy","Value":"x"}]})");
+  EXPECT_EQ(*store->created_as("job-4"), "{}");
+}
+
 TEST_F(StoreTest, AFileThatIsNoStoreIsNotTouched) {
   const auto path = folder_.path() / "other";
   ASSERT_TRUE(write_file_durably(path, std::string(5000, 'x')));
@@ -237,22 +283,6 @@ TEST_F(StoreTest, AStoreOfALaterVersionIsRefused) {
   const auto outcome = Store::open(file_);
   EXPECT_EQ(outcome.error().code, Code::kFailedPrecondition);
   EXPECT_NE(outcome.error().message.find("99"), std::string::npos);
-}
-
-TEST_F(StoreTest, AFilterOfTheCallersReadsOnUntilThePageIsFull) {
-  for (int i = 0; i < 50; ++i) add(fmt::format("job-{:02}", i), i);
-  ListQuery query;
-  query.sort_by = ListQuery::SortBy::kModifiedTime;
-  query.max_results = 2;
-  query.filter_id = "tens";
-  query.filter = [](const TrainingJob& job) {
-    EXPECT_FALSE(job.request_json.empty()) << "a filter sees whole jobs";
-    return job.name.ends_with('0');
-  };
-  EXPECT_THAT(names(query), ElementsAre("job-40", "job-30", "job-20", "job-10", "job-00"));
-  query.next_token = store_->list(query)->next_token;
-  query.filter_id = "others";
-  EXPECT_EQ(store_->list(query).error().code, Code::kInvalidArgument);
 }
 
 }  // namespace

@@ -39,21 +39,22 @@ class FakeJobs : public jobs::Service {
  public:
   void run() override {}
 
-  Result<std::string> create(const std::string& request_json,
-                             const std::string& invocation_id) override {
+  Result<std::string> create(const jobs::NewJob& wanted) override {
     if (create_error) return *create_error;
-    const json::value request = TRY(parse_json(request_json));
+    const json::value request = TRY(parse_json(wanted.request_json));
     TRY(jobs::check_request(request));
     jobs::TrainingJob job;
     job.name = find_string(request, "TrainingJobName").value_or("");
     job.arn = "arn:aws:sagemaker:us-west-2:000000000000:training-job/" + job.name;
-    job.request_json = request_json;
-    job.invocation_id = invocation_id;
+    job.request_json = wanted.request_json;
+    job.invocation_id = wanted.invocation_id;
+    job.created_by = wanted.created_by;
     job.model_uri = fmt::format("s3://out/{}/output/model.tar.gz", job.name);
     job.transitions = {{"Starting", "Starting the training job", Time{}, std::nullopt}};
     const auto [at, is_new] = by_name.emplace(job.name, job);
-    const bool retried =
-        at->second.invocation_id == invocation_id && at->second.request_json == request_json;
+    const bool retried = at->second.invocation_id == wanted.invocation_id &&
+                         at->second.created_by == wanted.created_by &&
+                         at->second.request_json == wanted.request_json;
     if (!is_new && !retried) return Error{Code::kAlreadyExists, job.name + " is there already"};
     return at->second.arn;
   }
@@ -64,11 +65,27 @@ class FakeJobs : public jobs::Service {
     return found->second;
   }
 
-  Result<jobs::JobPage> list(const jobs::ListQuery& query) override {
+  // Of records that tests change at will: never the same twice, unless steady_versions.
+  Result<jobs::RecordVersion> version(const std::string& name) override {
+    const jobs::TrainingJob job = TRY(describe(name));
+    if (steady_versions) return jobs::RecordVersion{job.id, job.version};
+    return jobs::RecordVersion{0, ++looks};
+  }
+
+  Result<jobs::Page<jobs::JobSummary>> list(const jobs::ListQuery& query) override {
     last_list = query;
-    jobs::JobPage page;
+    jobs::Page<jobs::JobSummary> page;
+    for (const auto& [name, job] : by_name) page.jobs.push_back(jobs::summary_of(job));
+    page.next_token = list_token;
+    return page;
+  }
+
+  Result<jobs::Page<jobs::TrainingJob>> find(const jobs::ListQuery& query,
+                                             const jobs::JobFilter& filter) override {
+    last_list = query;
+    jobs::Page<jobs::TrainingJob> page;
     for (const auto& [name, job] : by_name) {
-      if (!query.filter || query.filter(job)) page.jobs.push_back(job);
+      if (filter(job)) page.jobs.push_back(job);
     }
     page.next_token = list_token;
     return page;
@@ -149,6 +166,8 @@ class FakeJobs : public jobs::Service {
 
   std::map<std::string, jobs::TrainingJob> by_name;
   std::optional<Error> create_error, logs_error, remove_error;
+  bool steady_versions = false;
+  std::uint64_t looks = 0;
   jobs::ListQuery last_list;
   std::string list_token;
   std::string last_interruption;

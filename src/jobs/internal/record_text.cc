@@ -14,6 +14,21 @@ json::value or_null(const std::optional<Time>& time) {
   return to_epoch_milliseconds(*time);
 }
 
+// The parsed text of one column: of few members, so that what it is made of fits beside it.
+class Parsed {
+ public:
+  explicit Parsed(std::string_view text) : value_(parse_json(text, kMaxDepth, &memory_)) {}
+  // Null where the text is no JSON.
+  [[nodiscard]] const json::value& operator*() const { return value_ ? *value_ : null_; }
+
+ private:
+  static constexpr std::size_t kMaxDepth = 8;
+  unsigned char first_[2048];
+  json::monotonic_resource memory_{first_, sizeof first_};
+  Result<json::value> value_;
+  json::value null_;
+};
+
 std::optional<Time> time_of(const json::value& object, std::string_view name) {
   const auto milliseconds = find_int(object, name);
   if (!milliseconds) return std::nullopt;
@@ -29,11 +44,12 @@ std::string to_text(const std::vector<std::string>& warnings) {
   return json::serialize(array);
 }
 
-std::vector<std::string> warnings_from_text(const std::string& text) {
+std::vector<std::string> warnings_from_text(std::string_view text) {
   std::vector<std::string> warnings;
   if (text.empty()) return warnings;
-  const Result<json::value> value = parse_json(text);
-  if (!value || !value->is_array()) return warnings;
+  const Parsed parsed{text};
+  const json::value* value = &*parsed;
+  if (!value->is_array()) return warnings;
   for (const json::value& item : value->get_array()) {
     if (item.is_string()) warnings.emplace_back(item.get_string());
   }
@@ -51,11 +67,12 @@ std::string to_text(const std::vector<FinalMetric>& metrics) {
   return json::serialize(array);
 }
 
-std::vector<FinalMetric> metrics_from_text(const std::string& text) {
+std::vector<FinalMetric> metrics_from_text(std::string_view text) {
   std::vector<FinalMetric> metrics;
   if (text.empty()) return metrics;
-  const Result<json::value> value = parse_json(text);
-  if (!value || !value->is_array()) return metrics;
+  const Parsed parsed{text};
+  const json::value* value = &*parsed;
+  if (!value->is_array()) return metrics;
   for (const json::value& item : value->get_array()) {
     const json::array* line = item.if_array();
     if (line == nullptr || line->size() != 3 || !(*line)[0].is_string() ||
@@ -81,11 +98,12 @@ std::string to_text(const Terms& terms) {
                                       {"currency", terms.currency}});
 }
 
-Terms terms_from_text(const std::string& text) {
+Terms terms_from_text(std::string_view text) {
   Terms terms;
   if (text.empty()) return terms;
-  const Result<json::value> value = parse_json(text);
-  if (!value) return terms;
+  const Parsed parsed{text};
+  const json::value* value = &*parsed;
+  if (!value->is_object()) return terms;
   const auto seconds = [&](std::string_view name, std::chrono::seconds otherwise) {
     return std::chrono::seconds{find_int(*value, name).value_or(otherwise.count())};
   };
@@ -112,11 +130,12 @@ std::string to_text(const Attempts& attempts) {
                                       {"trained_ms", attempts.trained.count()}});
 }
 
-Attempts attempts_from_text(const std::string& text) {
+Attempts attempts_from_text(std::string_view text) {
   Attempts attempts;
   if (text.empty()) return attempts;
-  const Result<json::value> value = parse_json(text);
-  if (!value) return attempts;
+  const Parsed parsed{text};
+  const json::value* value = &*parsed;
+  if (!value->is_object()) return attempts;
   attempts.number = static_cast<int>(find_int(*value, "number").value_or(1));
   attempts.interruptions = static_cast<int>(find_int(*value, "interruptions").value_or(0));
   attempts.retries = static_cast<int>(find_int(*value, "retries").value_or(0));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "jobs/training_job.h"
@@ -14,9 +15,9 @@ std::string to_text(const Terms& terms);
 std::string to_text(const Attempts& attempts);
 
 // What is damaged or of a later version is left at its default.
-std::vector<std::string> warnings_from_text(const std::string& text);
-std::vector<FinalMetric> metrics_from_text(const std::string& text);
-Terms terms_from_text(const std::string& text);
-Attempts attempts_from_text(const std::string& text);
+std::vector<std::string> warnings_from_text(std::string_view text);
+std::vector<FinalMetric> metrics_from_text(std::string_view text);
+Terms terms_from_text(std::string_view text);
+Attempts attempts_from_text(std::string_view text);
 
 }  // namespace atelier::jobs::internal

@@ -1,0 +1,65 @@
+// A store's connections; private to store.cc and store_list.cc.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "jobs/store.h"
+#include "sqlite/sqlite.h"
+
+namespace atelier::jobs {
+
+struct Store::State {
+  std::filesystem::path file;
+  StoreOptions options;
+  std::mutex write_mutex;
+  std::optional<sqlite::Database> writer;  // under write_mutex
+  std::mutex readers_mutex;
+  std::vector<sqlite::Database> readers;  // those at rest; under readers_mutex
+
+  [[nodiscard]] Result<sqlite::Database> connect() const {
+    return sqlite::Database::open(file, {.name = fmt::format("job store '{}'", file.string()),
+                                         .busy_timeout_ms = options.busy_timeout_ms,
+                                         .max_pages = options.max_pages});
+  }
+
+  // A reading connection, inside a transaction so that all it reads is of one moment.
+  class Reader {
+   public:
+    static Result<Reader> borrow(State& state) {
+      std::optional<sqlite::Database> database;
+      {
+        const std::scoped_lock lock(state.readers_mutex);
+        if (!state.readers.empty()) {
+          database = std::move(state.readers.back());
+          state.readers.pop_back();
+        }
+      }
+      if (!database) database = TRY(state.connect());
+      TRY(database->run("BEGIN"));
+      return Reader{state, *std::move(database)};
+    }
+    Reader(Reader&& other) noexcept
+        : state_(std::exchange(other.state_, nullptr)), database_(std::move(other.database_)) {}
+    Reader& operator=(Reader&&) = delete;
+    ~Reader() {
+      // A connection that cannot even end a read is closed instead of kept.
+      if (state_ == nullptr || !database_.run("COMMIT")) return;
+      const std::scoped_lock lock(state_->readers_mutex);
+      state_->readers.push_back(std::move(database_));
+    }
+    sqlite::Database& operator*() { return database_; }
+
+   private:
+    Reader(State& state, sqlite::Database database)
+        : state_(&state), database_(std::move(database)) {}
+    State* state_;
+    sqlite::Database database_;
+  };
+};
+
+}  // namespace atelier::jobs
