@@ -1,15 +1,12 @@
 #include "http/internal/connection.h"
 
 #include <fmt/core.h>
-#include <sys/sendfile.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <exception>
 #include <utility>
@@ -27,42 +24,6 @@ constexpr std::size_t kMinPiece = 64 * 1024;  // also what counts as progress
 constexpr std::uint64_t kMaxTurn = 8 << 20;   // after which other connections get the worker
 constexpr std::uint64_t kMaxDrain = 256 * 1024;
 constexpr std::chrono::seconds kMaxLinger{5};
-
-// sendfile(2) has no MSG_NOSIGNAL. The signal goes to the calling thread, so it can be held back
-// and taken here, without a word about SIGPIPE to the rest of the process.
-class NoSigpipe {
- public:
-  NoSigpipe() {
-    sigemptyset(&pipe_);
-    sigaddset(&pipe_, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  NoSigpipe(const NoSigpipe&) = delete;
-  NoSigpipe& operator=(const NoSigpipe&) = delete;
-  ~NoSigpipe() {
-    const int cause = errno;
-    if (broken_ && sigismember(&before_, SIGPIPE) == 0) {
-      const timespec now{};
-      sigtimedwait(&pipe_, nullptr, &now);
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-    errno = cause;
-  }
-  void broken() { broken_ = true; }
-
- private:
-  sigset_t pipe_{};
-  sigset_t before_{};
-  bool broken_ = false;
-};
-
-Response plain(int status, std::string_view message) {
-  Response response;
-  response.status = status;
-  response.headers.add("Content-Type", "text/plain; charset=utf-8");
-  response.body = std::string{message} + "\n";
-  return response;
-}
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
@@ -84,7 +45,8 @@ Connection::Connection(int fd, std::string peer, bool tls, const ServerOptions& 
       options_(options),
       handler_(handler),
       stopping_(stopping),
-      reader_(options.max_header_bytes) {
+      reader_(options.max_header_bytes),
+      sender_(fd) {
   extend_deadline(options_.header_timeout);
 }
 
@@ -292,7 +254,7 @@ Connection::Next Connection::step() {
       case Step::kRefuse:
         exchange_.reset();
         request_.keep_alive = false;
-        prepare(plain(refusal_.status, refusal_.message));
+        prepare(plain_response(refusal_.status, refusal_.message));
         break;
       case Step::kWrite:
         next = write();
@@ -366,105 +328,35 @@ Connection::Next Connection::body() {
 void Connection::prepare(Response response) {
   piece_.reset();
   piece_size_ = 0;
-  response_ = std::move(response);
   const bool drainable =
       body_complete() || (!request_.chunked && !body_not_invited_ && body_left_ <= kMaxDrain);
   keep_alive_ = request_.keep_alive && drainable && !stopping_;
-  const Framing framing{keep_alive_, request_.http_1_0, request_.head.method == "HEAD"};
-  Result<ResponseHead> head = response_head(response_, framing, system_clock().now());
-  if (!head) {
-    log::error(fmt::format("http: {}", head.error().message));
-    response_ = plain(500, "internal error");
-    head = response_head(response_, framing, system_clock().now());
-  }
-  response_head_ = *std::move(head);
-  sent_ = 0;
+  sender_.begin(std::move(response),
+                {keep_alive_, request_.http_1_0, request_.head.method == "HEAD"});
   sent_since_deadline_ = 0;
   extend_deadline(options_.body_timeout);
   step_ = Step::kWrite;
 }
 
-void Connection::progress(std::size_t sent) {
-  sent_ += sent;
-  turn_bytes_ += sent;
-  sent_since_deadline_ += sent;
+Connection::Next Connection::write() {
+  const std::uint64_t before = turn_bytes_;
+  const ResponseSender::Sent sent = sender_.send(kMaxTurn, turn_bytes_);
+  sent_since_deadline_ += turn_bytes_ - before;
   if (sent_since_deadline_ >= kMinPiece) {
     sent_since_deadline_ = 0;
     extend_deadline(options_.body_timeout);
   }
-}
-
-Connection::Sent Connection::send_memory() {
-  const std::string& head = response_head_.bytes;
-  const std::string* body =
-      response_head_.sends_body ? std::get_if<std::string>(&response_.body) : nullptr;
-  const bool file_follows = response_head_.sends_body && body == nullptr;
-  const std::size_t total = head.size() + (body != nullptr ? body->size() : 0);
-  while (sent_ < total) {
-    std::array<iovec, 2> parts{};
-    std::size_t count = 0;
-    const auto part = [&](const std::string& text, std::size_t from) {
-      parts[count++] = {const_cast<char*>(text.data()) + from, text.size() - from};
-    };
-    if (sent_ < head.size()) part(head, sent_);
-    if (body != nullptr) part(*body, sent_ < head.size() ? 0 : sent_ - head.size());
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
-    const ssize_t sent =
-        sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT | (file_follows ? MSG_MORE : 0));
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return would_block() ? Sent::kBlocked : Sent::kGone;
-    progress(static_cast<std::size_t>(sent));
-  }
-  return Sent::kAll;
-}
-
-Connection::Sent Connection::send_file() {
-  const FileSlice& slice = std::get<FileSlice>(response_.body);
-  NoSigpipe quiet;
-  while (true) {
-    const std::uint64_t done = sent_ - response_head_.bytes.size();
-    if (done == slice.length) return Sent::kAll;
-    if (turn_bytes_ >= kMaxTurn) return Sent::kYield;
-    off_t offset = static_cast<off_t>(slice.offset + done);
-    const std::size_t wanted = std::min<std::uint64_t>(slice.length - done, kMaxTurn);
-    const ssize_t sent = sendfile(fd_, slice.fd.get(), &offset, wanted);
-    if (sent > 0) {
-      progress(static_cast<std::size_t>(sent));
-      continue;
-    }
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && would_block()) return Sent::kBlocked;
-    if (sent < 0 && errno == EPIPE) {
-      quiet.broken();
-    } else if (sent == 0 || errno != ECONNRESET) {
-      // The length is promised already; a connection that ends early is how the peer learns.
-      log::warning(fmt::format("http: a file ended {} bytes short of what was promised ({})",
-                               slice.length - done, sent == 0 ? "shorter now" : strerror(errno)));
-    }
-    return Sent::kGone;
-  }
-}
-
-Connection::Next Connection::write() {
-  Sent sent = send_memory();
-  if (sent == Sent::kAll && response_head_.sends_body &&
-      std::holds_alternative<FileSlice>(response_.body)) {
-    sent = send_file();
-  }
   switch (sent) {
-    case Sent::kBlocked:
+    case ResponseSender::Sent::kBlocked:
       return Next::kWaitWritable;
-    case Sent::kYield:
+    case ResponseSender::Sent::kYield:
       return Next::kWork;
-    case Sent::kGone:
+    case ResponseSender::Sent::kGone:
       step_ = Step::kAbort;
       return Next::kWork;
-    case Sent::kAll:
+    case ResponseSender::Sent::kAll:
       break;
   }
-  response_ = {};
   return after_write();
 }
 

@@ -11,7 +11,7 @@
 #include <string>
 
 #include "http/internal/request_reader.h"
-#include "http/internal/response_head.h"
+#include "http/internal/response_sender.h"
 #include "http/message.h"
 #include "http/server.h"
 
@@ -56,7 +56,6 @@ class Connection {
  private:
   enum class Step { kHead, kBegin, kBody, kFinish, kRefuse, kWrite, kDrain, kLinger, kAbort };
   enum class Fill { kFull, kComplete, kBlocked, kGone, kBroken, kTooLarge };
-  enum class Sent { kAll, kBlocked, kYield, kGone };
 
   Next parse();
   Next refuse(int status, std::string message);
@@ -69,9 +68,6 @@ class Connection {
   Next after_write();
   Next drain();
   Next linger();
-  Sent send_memory();
-  Sent send_file();
-  void progress(std::size_t sent);
   Fill fill();
   void take_input();
   Fill receive();
@@ -108,10 +104,8 @@ class Connection {
   std::size_t piece_capacity_ = 0;
   std::size_t piece_size_ = 0;
 
-  Response response_;
-  ResponseHead response_head_;
+  ResponseSender sender_;
   bool keep_alive_ = false;
-  std::uint64_t sent_ = 0;  // of head and body together
   std::uint64_t sent_since_deadline_ = 0;
   std::uint64_t turn_bytes_ = 0;  // moved in this call of work()
 };
