@@ -129,7 +129,6 @@ struct Server::State {
   Result<void> load_tls();
   asio::awaitable<Connection::Next> read_head(Link& link);
   asio::awaitable<Connection::Next> wait(Link& link, tcp::socket::wait_type what);
-  asio::awaitable<Connection::Next> on_worker(Connection& connection);
   bool begin_waiting(Link& link);
   void end_waiting(Link& link);
   void check_deadlines();
@@ -228,14 +227,15 @@ asio::awaitable<void> Server::State::accept_loop() {
 void Server::State::begin(Link::Socket socket, std::string peer, bool over_tls) {
   boost::system::error_code ignored;
   socket.native_non_blocking(true, ignored);
-  const asio::any_io_executor executor = socket.get_executor();
   auto link = std::make_shared<Link>(std::move(socket), std::move(peer), over_tls, options, handler,
                                      stopping);
   {
     const std::lock_guard lock{mutex};
     links.insert(link.get());
   }
-  asio::co_spawn(executor, serve(std::move(link)), asio::detached);
+  // On the workers from one end to the other: the threads that move bytes only say that there are
+  // some. So a request is handed from thread to thread once, where its first bytes come.
+  asio::co_spawn(workers.get_executor(), serve(std::move(link)), asio::detached);
 }
 
 asio::awaitable<void> Server::State::serve_tls(tcp::socket socket, std::string peer,
@@ -341,19 +341,6 @@ asio::awaitable<Connection::Next> Server::State::wait(Link& link, tcp::socket::w
   co_return what == tcp::socket::wait_read ? link.connection.readable() : Connection::Next::kWork;
 }
 
-asio::awaitable<Connection::Next> Server::State::on_worker(Connection& connection) {
-  co_return co_await asio::async_initiate<const asio::use_awaitable_t<>, void(Connection::Next)>(
-      [this, &connection](auto resume) {
-        asio::post(workers, [&connection, resume = std::move(resume)]() mutable {
-          const Connection::Next next = connection.work();
-          const auto executor = asio::get_associated_executor(resume);
-          asio::post(executor,
-                     [next, resume = std::move(resume)]() mutable { std::move(resume)(next); });
-        });
-      },
-      asio::use_awaitable);
-}
-
 asio::awaitable<void> Server::State::serve(std::shared_ptr<Link> link) {
   // Before the descriptor is closed, whichever way this ends.
   struct Forget {
@@ -374,7 +361,11 @@ asio::awaitable<void> Server::State::serve(std::shared_ptr<Link> link) {
         next = co_await wait(*link, tcp::socket::wait_write);
         break;
       case Connection::Next::kWork:
-        next = co_await on_worker(link->connection);
+        next = link->connection.work();
+        // It had its turn; others come before it goes on.
+        if (next == Connection::Next::kWork) {
+          co_await asio::post(workers.get_executor(), asio::use_awaitable);
+        }
         break;
       case Connection::Next::kClose:
         break;
