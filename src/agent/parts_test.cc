@@ -261,6 +261,15 @@ TEST(ProgramEnvironment, HasATicketForKeysAndNoKeys) {
   EXPECT_FALSE(platform_environment(spec).contains("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
 }
 
+TEST(ProgramEnvironment, GivesTorchrunOfTorch1WordsThatItCanRead) {
+  AgentSpec spec;
+  spec.runtime.framework_version = "1.13.0a0+gitunknown";
+  EXPECT_EQ(platform_environment(spec).at("PET_REDIRECTS"), "9:1");
+  EXPECT_EQ(platform_environment(spec).at("PET_TEE"), "9:1");
+  spec.runtime.framework_version = "2.6.0";
+  EXPECT_FALSE(platform_environment(spec).contains("PET_REDIRECTS"));
+}
+
 TEST(VolumeWatch, SeesWhatIsWrittenAndFollowsNoLink) {
   const TempFolder folder = TempFolder::create().value();
   make_folders(folder.path() / "a/b").value();

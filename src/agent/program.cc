@@ -86,6 +86,12 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
   if (spec.network_slot > 0) {
     environment["PET_MASTER_PORT"] = std::to_string(master_port(spec.network_slot));
   }
+  // torchrun of torch 1 cannot read its own default of these, "0", under Python 3.11 (Debian 12 has
+  // the two): the enum no longer lists its zero. This says the same; a tenth process of a host
+  // would write its lines to a file too.
+  if (spec.runtime.framework_version.starts_with("1.")) {
+    environment["PET_REDIRECTS"] = environment["PET_TEE"] = "9:1";
+  }
   const compute::PipSetup pip = job_pip_setup(spec);
   environment["PATH"] += ":" + pip.bin_folder;
   environment.insert(pip.environment.begin(), pip.environment.end());
