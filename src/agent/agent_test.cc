@@ -259,6 +259,22 @@ TEST_F(AgentTest, TheExitCodeIsSaidBehindAFailureFileOfAnySize) {
   EXPECT_TRUE(end.message.ends_with("xxx, exit code: 3")) << end.message;
 }
 
+TEST_F(AgentTest, WhatALaunchersProgramSaidIsTheReasonAndNotThatItFailed) {
+  const std::string driver =
+      "printf 'Traceback (most recent call last):\\n  File \"driver.py\"\\nsubprocess."
+      "CalledProcessError: Command train.py returned non-zero exit status 1.\\n' > "
+      "/opt/ml/output/failure; exit 1";
+  native("echo begin; echo 'ValueError: no pictures' >&2; " + driver);
+  EXPECT_EQ(run().message, "AlgorithmError: ValueError: no pictures, exit code: 1");
+}
+
+TEST_F(AgentTest, ALauncherWhoseProgramSaidNothingIsQuoted) {
+  native(
+      "echo CalledProcessError: Command x returned non-zero exit status 3. > "
+      "/opt/ml/output/failure; exit 3");
+  EXPECT_THAT(run().message, HasSubstr("CalledProcessError: Command x returned"));
+}
+
 TEST_F(AgentTest, ASignalIsNamed) {
   native("kill -SEGV $$");
   EXPECT_EQ(run().message,

@@ -234,7 +234,9 @@ class JobRun {
   Result<Outcome> run_program_of_image() {
     compute::SandboxSpec sandbox = sandbox_spec(spec_, folder_);
     sandbox.argv = program_argv(spec_);
-    return ended(run(std::move(sandbox), {}));
+    FailureCollector collector;
+    return ended(run(std::move(sandbox), [&](std::string_view line) { collector.line(line); }),
+                 collector);
   }
 
   Result<Outcome> run_script() {
@@ -290,7 +292,7 @@ class JobRun {
                    "a failure file of the script's own stands");
       end->exit = {kScriptFailureExitCode, 0, end->exit.out_of_memory};
     }
-    return ended(end);
+    return ended(end, collector);
   }
 
   // The program itself; "training" is in the journal before it begins.
@@ -311,9 +313,9 @@ class JobRun {
     return end;
   }
 
-  Result<Outcome> ended(const Result<ProgramEnd>& end) {
+  Result<Outcome> ended(const Result<ProgramEnd>& end, const FailureCollector& collector) {
     if (end) {
-      Outcome outcome = outcome_of(*end, tree_, spec_, log_->last_lines());
+      Outcome outcome = outcome_of(*end, tree_, spec_, {log_->last_lines(), collector.message()});
       outcome.final_metrics = log_->final_metrics();
       if (written_ > 0 && outcome.kind == "stopped") {
         outcome.kind = "failed";

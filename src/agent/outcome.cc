@@ -39,8 +39,15 @@ std::string memory_words(const AgentSpec& spec) {
       spec.memory_gib, spec.instance_type);
 }
 
+// Python's words for "the program that I started has failed", as the end of a traceback.
+bool is_of_a_launcher(std::string_view failure) {
+  const std::size_t at = failure.rfind("CalledProcessError: Command ");
+  return at != std::string_view::npos &&
+         failure.find("returned non-zero exit status ", at) != std::string_view::npos;
+}
+
 std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, const AgentSpec& spec,
-                      std::string_view last_lines) {
+                      const LogWords& log) {
   std::string reason = "AlgorithmError: ";
   if (exit.out_of_memory) reason += memory_words(spec);
   // Four bytes a character at most.
@@ -49,7 +56,9 @@ std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, cons
   if (file && !file->empty()) {
     // The exit code stands behind it, within the API's limit.
     const std::string end = fmt::format(", exit code: {}", code);
-    reason += first_characters(valid_utf8(*file), kReasonCharacters - reason.size() - end.size());
+    const std::string words =
+        valid_utf8(is_of_a_launcher(*file) && !log.errors.empty() ? log.errors : *file);
+    reason += first_characters(words, kReasonCharacters - reason.size() - end.size());
     return reason + end;
   }
   reason += how_it_ended(exit);
@@ -57,7 +66,7 @@ std::string reason_of(const compute::SandboxExit& exit, const MlTree& tree, cons
     if (!file) reason += fmt::format(" (its failure file is of no use: {})", file.error().message);
   }
   const std::size_t room = kReasonCharacters - std::min(kReasonCharacters, reason.size() + 30);
-  const std::string_view quoted = last_bytes(last_lines, room);
+  const std::string_view quoted = last_bytes(log.last_lines, room);
   return reason + (quoted.empty() ? "; it printed nothing"
                                   : fmt::format(". Last lines of its log:\n{}", quoted));
 }
@@ -85,7 +94,7 @@ std::string signal_words(int number) {
 }
 
 Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& spec,
-                   std::string_view last_lines) {
+                   const LogWords& log) {
   Outcome outcome;
   outcome.ran = true;
   outcome.exit_code = end.exit.code;
@@ -105,7 +114,7 @@ Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& s
     outcome.kind = "interrupted";
     outcome.message = interruption_words(end, spec);
   } else {
-    outcome.message = reason_of(end.exit, tree, spec, last_lines);
+    outcome.message = reason_of(end.exit, tree, spec, log);
   }
   return outcome;
 }

@@ -26,15 +26,23 @@ struct Outcome {
   std::optional<std::chrono::milliseconds> attempt_time;  // from the download on, by a steady clock
 };
 
+// What the program's log says of a failure.
+struct LogWords {
+  std::string last_lines;
+  std::string errors;  // from the first line on that names an error; empty when none does
+};
+
 Outcome failed(std::string message);
 
 // Of a program that has ended: completed, stopped, max-runtime, interrupted, or failed with the
-// true cause, which is /opt/ml/output/failure, else how it ended and the last lines of its log. A
-// program that is warned of an interruption and ends with exit code 0 has finished its work, unless
-// it handles SIGTERM: then it may as well have saved its state and left, and a second attempt,
-// which finds that state, is the answer that is right in both cases.
+// true cause, which is /opt/ml/output/failure, else how it ended and the last lines of its log.
+// Where a launcher wrote that file about the program that it started, as the driver of the
+// SageMaker SDK v3 does, the cause is what that program said. A program that is warned of an
+// interruption and ends with exit code 0 has finished its work, unless it handles SIGTERM: then it
+// may as well have saved its state and left, and a second attempt, which finds that state, is the
+// answer that is right in both cases.
 Outcome outcome_of(const ProgramEnd& end, const MlTree& tree, const AgentSpec& spec,
-                   std::string_view last_lines);
+                   const LogWords& log);
 
 // For the journal's detail.
 std::string to_json(const Outcome& outcome);
