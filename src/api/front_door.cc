@@ -148,6 +148,12 @@ class ServiceExchange : public http::Exchange {
                       fmt::format("Credential should be scoped to correct service: '{}'.",
                                   route_.service->signing_name)};
     }
+    if (head_.headers.find("smithy-protocol")) {
+      return ApiError{501, "NotImplemented",
+                      fmt::format("{} is not served in the protocol that smithy-protocol names "
+                                  "(CBOR): choose AWS JSON or Query in the client",
+                                  route_.service->label)};
+    }
     return route_.to == Route::To::kQuery ? query_call(*verified) : json_call(*verified);
   }
 

@@ -198,6 +198,18 @@ TEST_F(FrontDoorTest, AnswersQueryErrorsInXml) {
               HasSubstr("<Code>MissingAuthenticationToken</Code>"));
 }
 
+TEST_F(FrontDoorTest, NamesAProtocolThatIsNotServed) {
+  http::RequestHead head;
+  head.method = "POST";
+  head.target = "/service/GraniteServiceVersion20100801/operation/ListMetrics";
+  head.headers = {
+      {"Host", "h"}, {"Content-Type", "application/cbor"}, {"smithy-protocol", "rpc-v2-cbor"}};
+  world_.sign(head, "monitoring", "\xA0");
+  const http::Response response = world_.send(head, "\xA0");
+  EXPECT_EQ(response.status, 501);
+  EXPECT_THAT(body_of(response), HasSubstr("CloudWatch is not served in the protocol"));
+}
+
 TEST_F(FrontDoorTest, TakesAPresignedGetOfTheCallersIdentity) {
   http::RequestHead head;
   head.method = "GET";
