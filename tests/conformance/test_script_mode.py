@@ -2,13 +2,13 @@
 import io
 import re
 import tarfile
-import zipfile
 
 import boto3
 import pytest
 
 from jobs import name_of, request
 from server import Server
+from wheels import make_wheel
 
 
 def archive(files):
@@ -20,17 +20,6 @@ def archive(files):
             member.size, member.mode = len(data), 0o644
             tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()
-
-
-def make_wheel(folder, name, words):
-    info = f"{name}-1.0.dist-info"
-    files = {f"{name}.py": f"WORDS = {words!r}\n",
-             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
-             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    files[f"{info}/RECORD"] = "".join(f"{entry},,\n" for entry in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
-        for entry, text in files.items():
-            wheel.writestr(entry, text)
 
 
 TWO = {"InstanceType": "ml.cpu.1x", "InstanceCount": 2, "VolumeSizeInGB": 1}

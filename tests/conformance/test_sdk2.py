@@ -15,6 +15,7 @@ import pytest
 
 from background import Background, wait_until
 from server import ROOT, Server
+from wheels import make_wheel
 
 pytestmark = pytest.mark.sdk
 
@@ -30,8 +31,8 @@ def pytorch(script, name, folder, **options):
     source.mkdir()
     (source / "train.py").write_text(textwrap.dedent(script))
     return PyTorch(entry_point="train.py", source_dir=str(source), role=ROLE, base_job_name=name,
-                   framework_version="1.13.1", py_version="py39", instance_count=1,
-                   instance_type=SMALL, output_path="s3://models/sdk", **options)
+                   framework_version="1.13.1", py_version="py39",
+                   output_path="s3://models/sdk", **{"instance_count": 1, "instance_type": SMALL, **options})
 
 
 # ---- Scenarios, each in a process of its own --------------------------------------------------
@@ -120,21 +121,66 @@ def fit_with_requirements(pictures, folder):
         print("installed:", tiny_package.WORDS)
         """, "requirements", folder, enable_network_isolation=True)
     source = pathlib.Path(estimator.source_dir)
-    make_wheel(source / "tiny_package-1.0-py3-none-any.whl")
-    (source / "requirements.txt").write_text("--find-links .\ntiny-package==1.0\n")
+    make_wheel(source, "tiny_package", "from the wheel in source_dir")
+    (source / "requirements.txt").write_text("--find-links .\ntiny_package==1.0\n")
     estimator.fit(wait=True, logs="All")
 
 
-def make_wheel(path):
-    import zipfile
-    info = "tiny_package-1.0.dist-info"
-    files = {"tiny_package.py": "WORDS = 'from the wheel in source_dir'\n",
-             f"{info}/METADATA": "Metadata-Version: 2.1\nName: tiny-package\nVersion: 1.0\n",
-             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
-    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in {**files, f"{info}/RECORD": record}.items():
-            archive.writestr(name, text)
+def fit_two_instances(pictures, folder):
+    """A script that makes its own process group, as the SDK's examples do: rank by SM_HOSTS."""
+    estimator = pytorch("""
+        import json, os, torch, torch.distributed as dist
+        hosts, host = json.loads(os.environ["SM_HOSTS"]), os.environ["SM_CURRENT_HOST"]
+        os.environ["WORLD_SIZE"], os.environ["RANK"] = str(len(hosts)), str(hosts.index(host))
+        dist.init_process_group("gloo")
+        value = torch.tensor([float(10 ** dist.get_rank())])
+        dist.all_reduce(value)
+        files = sorted(os.listdir(os.environ["SM_CHANNEL_PARTS"]))
+        print(f"{host} is rank {dist.get_rank()} of {dist.get_world_size()}: sum {value.item():.0f}; files {files}")
+        print(f"share={len(files)};")
+        open(f"/opt/ml/model/of-{host}", "w").close()
+        dist.barrier()
+        """, "two", folder, instance_count=2, metric_definitions=[{"Name": "share", "Regex": "share=([0-9]+);"}])
+    import sagemaker
+    parts = sagemaker.TrainingInput("s3://models/parts/", distribution="ShardedByS3Key")
+    estimator.fit({"parts": parts}, wait=True, logs="All")
+    return {"job": estimator.latest_training_job.name, "model_data": estimator.model_data,
+            "streams": [stream["logStreamName"] for stream in estimator.sagemaker_session.boto_session.client(
+                "logs").describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs",
+                                             logStreamNamePrefix=estimator.latest_training_job.name)["logStreams"]]}
+
+
+def fit_ddp(pictures, folder):
+    """DistributedDataParallel under torchrun on two instances: the weights agree, whatever data each saw."""
+    estimator = pytorch("""
+        import os, torch, torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        torch.manual_seed(7)
+        model = DistributedDataParallel(torch.nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            torch.manual_seed(100 * rank + step)
+            x = torch.randn(8, 4)
+            loss = ((model(x) - x.sum(1, keepdim=True)) ** 2).mean()
+            optimizer.zero_grad(); loss.backward(); optimizer.step()
+        digest = sum(p.double().sum().item() for p in model.parameters())
+        print(f"node {os.environ['GROUP_RANK']} local {os.environ['LOCAL_RANK']} rank {rank} of "
+              f"{dist.get_world_size()} weights {digest:.10f}")
+        """, "ddp", folder, instance_count=2, instance_type="ml.gpu.1x",  # the SDK wants a GPU's name for this
+        distribution={"torch_distributed": {"enabled": True}})
+    estimator.fit(wait=True, logs="All")
+
+
+def fit_two_of_which_one_fails(pictures, folder):
+    estimator = pytorch("""
+        import os, time
+        if os.environ["SM_CURRENT_HOST"] == "algo-2":
+            raise ValueError("the second instance has no pictures")
+        time.sleep(600)
+        """, "one-fails", folder, instance_count=2)
+    estimator.fit(wait=True, logs="All")
 
 
 def run_example(pictures, folder):
@@ -166,7 +212,8 @@ def fit_through_a_crash(environment, folder):
 
 SCENARIOS = {"article": fit_article, "builtin": fit_builtin, "failing": fit_failing,
              "stopped": fit_without_logs_and_stop, "isolated": fit_isolated,
-             "requirements": fit_with_requirements, "example": run_example}
+             "requirements": fit_with_requirements, "example": run_example, "two": fit_two_instances,
+             "ddp": fit_ddp, "one-fails": fit_two_of_which_one_fails}
 
 
 @pytest.fixture(scope="session")
@@ -194,6 +241,9 @@ def running(atelier_server, crash_server, pictures, sdk_config, tmp_path_factory
         for bucket in buckets:
             server.run("s3", "mb", f"s3://{bucket}")
     folder = tmp_path_factory.mktemp("scenarios")
+    for number in range(4):
+        (folder / "part").write_text(str(number))
+        atelier_server.run("s3", "cp", str(folder / "part"), f"s3://models/parts/{number}")
     background = Background(folder)
     crash_config = folder / "crash-sdk.yaml"
     crash_server.run("init", "--sdk-config", str(crash_config))
@@ -297,6 +347,36 @@ def test_requirements_are_installed_before_the_script_runs(running):
     assert not outcome.error, outcome.output[-4000:]
     assert "Installing dependencies from requirements.txt" in outcome.output
     assert "installed: from the wheel in source_dir" in outcome.output
+
+
+def test_two_instances_reduce_over_gloo_and_each_has_its_shard(running, atelier_server, tmp_path):
+    outcome = running.outcome("two")
+    assert not outcome.error, outcome.output[-4000:]
+    said = re.findall(r"(algo-\d) is rank (\d) of 2: sum 11; files (\[.*?\])", outcome.output)
+    assert {(host, rank) for host, rank, _ in said} == {("algo-1", "0"), ("algo-2", "1")}
+    shards = [set(json.loads(files.replace("'", '"'))) for _, _, files in said]
+    assert len(shards) == 2 and set.union(*shards) == set("0123") and not set.intersection(*shards)
+    assert sorted(stream.split("/")[1][:6] for stream in outcome.value["streams"]) == ["algo-1", "algo-2"]
+    model = tmp_path / "model.tar.gz"
+    atelier_server.run("s3", "cp", outcome.value["model_data"], str(model))
+    with tarfile.open(model) as archive:
+        assert sorted(name.removeprefix("./") for name in archive.getnames()) == ["of-algo-1", "of-algo-2"]
+
+
+def test_ddp_by_torchrun_keeps_two_instances_together(running):
+    outcome = running.outcome("ddp")
+    assert not outcome.error, outcome.output[-4000:]
+    said = re.findall(r"node (\d) local 0 rank (\d) of 2 weights (\S+)", outcome.output)
+    assert sorted((node, rank) for node, rank, _ in said) == [("0", "0"), ("1", "1")]
+    assert len({weights for _, _, weights in said}) == 1
+
+
+def test_the_instance_that_fails_is_the_one_that_is_named(running):
+    outcome = running.outcome("one-fails")
+    assert outcome.error == "UnexpectedStatusException"
+    assert "algo-2: ExecuteUserScriptError" in outcome.message
+    assert "the second instance has no pictures" in outcome.message
+    assert "algo-1" not in outcome.message
 
 
 def test_the_articles_listing_runs(running):
