@@ -1,6 +1,8 @@
-"""The AWS CLI on objects and jobs."""
+"""The AWS CLI on objects and jobs: version 1 as it is, and the distribution's version 2."""
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -8,18 +10,32 @@ import pytest
 
 import jobs
 
-AWS = pathlib.Path(sys.executable).with_name("aws")
+V2 = pathlib.Path("/usr/bin/aws")
 
 
-@pytest.fixture(scope="module")
-def aws(atelier_server):
+def command_of(version):
+    if version == "v1":
+        return [pathlib.Path(sys.executable).with_name("aws")]
+    found = re.search(r"aws-cli/2\.(\d+)", subprocess.run([V2, "--version"], text=True, capture_output=True).stdout)
+    if not found:
+        pytest.fail(f"{V2} is no AWS CLI v2")
+    # AWS_ENDPOINT_URL counts from 2.13 on; Debian 12 has 2.9.
+    return [V2, *(["--endpoint-url", os.environ["AWS_ENDPOINT_URL"]] if int(found[1]) < 13 else [])]
+
+
+@pytest.fixture(scope="module", params=["v1", pytest.param("v2", marks=pytest.mark.skipif(
+    not V2.exists(), reason="this distribution has no package of the AWS CLI v2"))])
+def aws(request, atelier_server):
+    command = command_of(request.param)
+
     def run(*arguments, check=True):
-        done = subprocess.run([AWS, "--output", "json", *map(str, arguments)],
+        done = subprocess.run([*command, "--output", "json", *map(str, arguments)],
                               text=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=300)
         assert not check or done.returncode == 0, done.stderr
         return done if not check else json.loads(done.stdout) if done.stdout.lstrip().startswith(("{", "[")) else done.stdout
     run("s3", "mb", "s3://cli")
-    return run
+    yield run
+    run("s3", "rb", "--force", "s3://cli")
 
 
 def test_objects_are_copied_synced_listed_and_removed(aws, tmp_path):

@@ -162,3 +162,16 @@ def test_roles_and_permissions_are_answered(clients):
     results = iam.get_paginator("simulate_principal_policy").paginate(
         PolicySourceArn=jobs.ROLE, ActionNames=["s3:GetObject", "s3:PutObject"], ResourceArns=["arn:aws:s3:::api/*"])
     assert [r["EvalDecision"] for page in results for r in page["EvaluationResults"]] == ["allowed", "allowed"]
+
+
+@pytest.mark.parametrize("service,operation,options,said", [
+    # docs/clients.md says who would ask: nobody on the way to a job.
+    ("sts", "assume_role", {"RoleArn": jobs.ROLE, "RoleSessionName": "ann"}, "AssumeRole"),
+    ("ecr", "get_authorization_token", {}, "ContainerRegistry"),
+    ("cloudwatch", "put_metric_data", {"Namespace": "mine", "MetricData": []}, "PutMetricData"),
+])
+def test_what_is_not_served_is_refused_by_its_name(atelier_server, service, operation, options, said):
+    with pytest.raises(ClientError, match=said) as refused:
+        getattr(boto3.client(service), operation)(**options)
+    assert refused.value.response["Error"]["Code"] == "NotImplemented"
+    assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 501
