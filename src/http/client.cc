@@ -67,6 +67,7 @@ struct Transfer {
   Easy easy;
   std::unique_ptr<curl_slist, FreeList> headers;
   std::uint64_t sent = 0;
+  int times_sent = 0;
   bool head_ended = false;
   std::optional<Error> failure;  // of a callback, more telling than curl's own
   std::array<char, CURL_ERROR_SIZE> curl_message{};
@@ -93,6 +94,11 @@ std::size_t on_write(char* from, std::size_t size, std::size_t count, void* tran
 
 std::size_t on_header(char* from, std::size_t size, std::size_t count, void* transfer) {
   return static_cast<Transfer*>(transfer)->header({from, size * count});
+}
+
+int on_debug(CURL*, curl_infotype type, char*, std::size_t, void* transfer) {
+  if (type == CURLINFO_HEADER_OUT) ++static_cast<Transfer*>(transfer)->times_sent;
+  return 0;
 }
 
 // curl sends a body again on a new connection when a kept one turns out to be closed.
@@ -236,6 +242,11 @@ Result<void> Transfer::prepare() {
   set(CURLOPT_HEADERFUNCTION, &on_header);
   set(CURLOPT_HEADERDATA, static_cast<void*>(this));
   if (is_loopback(request.url)) set(CURLOPT_PROXY, "");
+  if (request.count_sends) {
+    set(CURLOPT_VERBOSE, 1L);
+    set(CURLOPT_DEBUGFUNCTION, &on_debug);
+    set(CURLOPT_DEBUGDATA, static_cast<void*>(this));
+  }
   const bool sends_body = body_size() > 0 || request.method == "PUT" || request.method == "POST" ||
                           request.method == "PATCH";
   if (sends_body) {
@@ -255,7 +266,10 @@ Result<void> Transfer::prepare() {
 Result<ClientResponse> Transfer::outcome(CURLcode code) {
   if (failure) return *std::move(failure);
   // curl takes a head that is cut off for an answer without a body.
-  if (code == CURLE_OK && head_ended) return std::move(response);
+  if (code == CURLE_OK && head_ended) {
+    response.times_sent = times_sent;
+    return std::move(response);
+  }
   if (code == CURLE_OK) code = CURLE_PARTIAL_FILE;
   curl_off_t ready = 0;  // when the request could be sent; 0: never
   curl().easy_getinfo(easy.get(), CURLINFO_PRETRANSFER_TIME_T, &ready);

@@ -28,6 +28,10 @@ struct ClientRequest {
   std::chrono::seconds timeout{0};         // for the whole, 0: none
   std::chrono::seconds stall_timeout{60};  // without a byte
   std::chrono::milliseconds connect_timeout{5000};
+  // Counts how often the request went out (ClientResponse::times_sent): when a kept connection
+  // turns out to be closed, it goes out again on another, and the server may have carried out the
+  // first.
+  bool count_sends = false;
   // Of a body that is collected; a larger one is kResourceExhausted.
   std::size_t max_body_bytes = std::size_t{1} << 30;
   // Called on a thread of the client when the head of a 2xx answer is there, before on_body: what
@@ -43,7 +47,8 @@ struct ClientRequest {
 struct ClientResponse {
   int status = 0;
   Headers headers;
-  std::string body;  // empty when on_body took it
+  std::string body;    // empty when on_body took it
+  int times_sent = 0;  // with count_sends
 };
 
 class Client {

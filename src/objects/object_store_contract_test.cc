@@ -1,6 +1,7 @@
 // What every object store must do, asked of the embedded S3 and, when ATELIER_TEST_RGW names one
-// ("http://127.0.0.1:7480,access,secret"), of a Ceph RGW. Where Ceph differs from the documents of
-// Amazon S3, the documents win: the test says what it does not ask of Ceph, and why.
+// ("http://127.0.0.1:7480,access,secret"), of a Ceph RGW; and of both behind a relay that refuses,
+// loses, cuts and stalls (tests/contract/run_with_faults names them). Where Ceph differs from the
+// documents of Amazon S3, the documents win: the test says what it does not ask of Ceph, and why.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ std::string bytes_of(std::size_t size, std::uint64_t seed) {
   return bytes;
 }
 
-std::optional<S3Endpoint> rgw_endpoint() {
-  const char* text = std::getenv("ATELIER_TEST_RGW");
+std::optional<S3Endpoint> endpoint_in(const char* variable) {
+  const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
   const std::string all = text;
   const std::size_t first = all.find(',');
@@ -37,30 +38,40 @@ std::optional<S3Endpoint> rgw_endpoint() {
   return endpoint;
 }
 
+// Stores of other processes, by the variable that says where they are.
+constexpr std::pair<const char*, const char*> kElsewhere[] = {
+    {"CephRgw", "ATELIER_TEST_RGW"},
+    {"CephRgwWithFaults", "ATELIER_TEST_RGW_WITH_FAULTS"},
+    {"EmbeddedWithFaults", "ATELIER_TEST_EMBEDDED_WITH_FAULTS"},
+};
+
 std::vector<std::string> stores() {
   std::vector<std::string> names = {"Embedded"};
-  if (rgw_endpoint()) names.emplace_back("CephRgw");
+  for (const auto& [name, variable] : kElsewhere) {
+    if (endpoint_in(variable)) names.emplace_back(name);
+  }
   return names;
 }
 
 class ObjectStoreContract : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    S3Endpoint endpoint;
-    if (is_ceph()) {
-      endpoint = *rgw_endpoint();
+    const auto* elsewhere = std::ranges::find(
+        kElsewhere, GetParam(), [](const auto& row) { return std::string{row.first}; });
+    if (elsewhere != std::end(kElsewhere)) {
+      endpoint_ = *endpoint_in(elsewhere->second);
     } else {
       embedded_.emplace(folder_.path() / "store");
-      endpoint = embedded_->endpoint();
+      endpoint_ = embedded_->endpoint();
     }
-    endpoint_ = endpoint;
     // Small parts, so that a multipart upload is quick.
-    store_ =
-        make_s3_client(endpoint, {.max_connections = 16, .attempts = 5, .part_bytes = 5 << 20});
+    const unsigned attempts = GetParam().ends_with("WithFaults") ? 12 : 5;
+    store_ = make_s3_client(endpoint_,
+                            {.max_connections = 16, .attempts = attempts, .part_bytes = 5 << 20});
     const Result<void> made = store_->create_bucket(bucket_);
     ASSERT_TRUE(made) << made.error().message;
   }
-  [[nodiscard]] bool is_ceph() const { return GetParam() == "CephRgw"; }
+  [[nodiscard]] bool is_ceph() const { return GetParam().starts_with("CephRgw"); }
 
   Result<ObjectInfo> put(const std::string& key, std::string_view bytes,
                          const PutOptions& options = {}) {

@@ -77,8 +77,10 @@ Result<void> S3Client::head_bucket(const std::string& bucket) {
 }
 
 Result<void> S3Client::delete_bucket(const std::string& bucket) {
-  TRY(transport_.send({.method = "DELETE", .bucket = bucket}));
-  return {};
+  bool repeated = false;
+  const auto reply = transport_.send_exclusive({.method = "DELETE", .bucket = bucket}, repeated);
+  if (reply || (repeated && reply.error().code == Code::kNotFound)) return {};
+  return reply.error();
 }
 
 Result<std::vector<std::string>> S3Client::list_buckets() {

@@ -73,19 +73,33 @@ Result<http::ClientResponse> S3Client::put_source(S3Call call, const Source& sou
   call.body_fd = source.fd;
   call.body_offset = source.offset;
   call.body_length = source.length;
-  for (unsigned attempt = 1;; ++attempt) {
-    http::ClientResponse reply = TRY(transport_.send(call));
+  // Whether an answer is about these bytes; nothing when it does not say.
+  const auto agrees = [&](const http::ClientResponse& reply) -> Result<std::optional<bool>> {
     const auto echoed = reply.headers.find(header);
+    if (echoed) return std::optional{*echoed == checksum};
     const std::string etag = unquote_etag(reply.headers.find("etag").value_or(""));
-    if (echoed == checksum) return reply;
-    if (!echoed && !is_md5_etag(etag, reply.headers)) return reply;
+    if (!is_md5_etag(etag, reply.headers)) return std::optional<bool>{};
     // A server that knows no checksums (Ceph): its ETag is the proof.
     Hasher md5{Digest::kMd5};
     TRY(each_piece([&](std::span<const std::byte> piece) -> Result<void> {
       md5.update(piece);
       return {};
     }));
-    if (!echoed && to_hex(md5.finish()) == etag) return reply;
+    return std::optional{to_hex(md5.finish()) == etag};
+  };
+  for (unsigned attempt = 1;; ++attempt) {
+    bool repeated = false;
+    Result<http::ClientResponse> reply = call.headers.find("If-None-Match")
+                                             ? transport_.send_exclusive(call, repeated)
+                                             : transport_.send(call);
+    if (!reply && repeated && reply.error().code == Code::kFailedPrecondition) {
+      // If-None-Match refuses what is there: these bytes, if the try before has put them.
+      S3Call look{.method = "HEAD", .bucket = call.bucket, .key = call.key};
+      look.headers.set("x-amz-checksum-mode", "ENABLED");
+      Result<http::ClientResponse> there = transport_.send(look);
+      if (there && TRY(agrees(*there)) == true) return there;
+    }
+    if (!reply || TRY(agrees(*reply)).value_or(true)) return reply;
     if (attempt >= transport_.attempts()) {
       return Error{Code::kDataLoss, call.what() + ": the server got other bytes than were sent"};
     }
@@ -207,6 +221,17 @@ Result<std::vector<std::string>> S3Client::upload_parts(const S3Call& upload, in
   return etags;
 }
 
+namespace {
+
+// As S3 makes it of the MD5s of the parts; of other ETags something that no object has.
+std::string etag_of_parts(const std::vector<std::string>& etags) {
+  Hasher all{Digest::kMd5};
+  for (const std::string& etag : etags) all.update(from_hex(etag).value_or(""));
+  return fmt::format("{}-{}", to_hex(all.finish()), etags.size());
+}
+
+}  // namespace
+
 Result<ObjectInfo> S3Client::complete(const S3Call& upload, const std::vector<std::string>& etags,
                                       std::uint64_t size, const PutOptions& options) {
   XmlWriter xml;
@@ -225,10 +250,18 @@ Result<ObjectInfo> S3Client::complete(const S3Call& upload, const std::vector<st
   call.headers.set("Content-Type", "application/xml");
   if (options.if_none_match) call.headers.set("If-None-Match", "*");
   for (unsigned attempt = 1;; ++attempt) {
-    const http::ClientResponse reply = TRY(transport_.send(call));
+    bool repeated = false;
+    const Result<http::ClientResponse> reply = transport_.send_exclusive(call, repeated);
+    if (!reply) {
+      // No such upload any more, or something is there: this very object, if the try before did it.
+      if (!repeated && attempt == 1) return reply.error();
+      const Result<ObjectInfo> there = head(upload.bucket, upload.key);
+      if (there && there->size == size && there->etag == etag_of_parts(etags)) return there;
+      return reply.error();
+    }
     // S3 can say 200 before it knows, and send an Error afterwards.
     const Result<std::string> etag =
-        parse_element(reply.body, "CompleteMultipartUploadResult", "ETag");
+        parse_element(reply->body, "CompleteMultipartUploadResult", "ETag");
     if (etag) break;
     if (etag.error().retry == Retry::kNo || attempt >= transport_.attempts())
       return etag.error().within(call.what());

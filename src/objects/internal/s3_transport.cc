@@ -111,9 +111,12 @@ void S3Transport::correct_clock(const http::Headers& headers) {
   if (theirs) clock_offset_ms_ = (*theirs - system_clock().now()).count();
 }
 
-Result<http::ClientResponse> S3Transport::send_once(const S3Call& call) {
+Result<http::ClientResponse> S3Transport::send_once(const S3Call& call, bool* repeated) {
   TRY(cancelled_yet());
-  Result<http::ClientResponse> reply = client_.send(TRY(make_request(call)));
+  http::ClientRequest request = TRY(make_request(call));
+  request.count_sends = repeated != nullptr;
+  Result<http::ClientResponse> reply = client_.send(std::move(request));
+  if (repeated != nullptr && reply && reply->times_sent > 1) *repeated = true;
   if (!reply) {
     Error error = reply.error().within(call.what());
     // The POSTs of S3 that this client makes may be made twice, whatever became of the first.
@@ -127,9 +130,19 @@ Result<http::ClientResponse> S3Transport::send_once(const S3Call& call) {
 }
 
 Result<http::ClientResponse> S3Transport::send(const S3Call& call) {
+  return send_often(call, nullptr);
+}
+
+Result<http::ClientResponse> S3Transport::send_exclusive(const S3Call& call, bool& repeated) {
+  repeated = false;
+  return send_often(call, &repeated);
+}
+
+Result<http::ClientResponse> S3Transport::send_often(const S3Call& call, bool* repeated) {
   for (unsigned attempt = 1;; ++attempt) {
-    Result<http::ClientResponse> reply = send_once(call);
+    Result<http::ClientResponse> reply = send_once(call, repeated);
     if (reply || reply.error().retry == Retry::kNo || attempt >= options_.attempts) return reply;
+    if (repeated != nullptr) *repeated = true;
     pause(attempt);
   }
 }

@@ -37,9 +37,14 @@ class S3Transport {
   S3Transport(const S3Endpoint& endpoint, const S3ClientOptions& options);
 
   // One try. An answer other than 2xx is an Error; Error::retry says whether to try again.
-  Result<http::ClientResponse> send_once(const S3Call& call);
+  // `repeated` (see send_exclusive()) is left alone when the request went out at most once.
+  Result<http::ClientResponse> send_once(const S3Call& call, bool* repeated = nullptr);
   // Up to `attempts` tries. With a body that is streamed out (on_body), that is the caller's.
   Result<http::ClientResponse> send(const S3Call& call);
+  // The same for what can be done only once. `repeated` says afterwards whether it may have been
+  // carried out before, its answer being lost: a refusal may be of what this client has done
+  // itself.
+  Result<http::ClientResponse> send_exclusive(const S3Call& call, bool& repeated);
   // Waits before try number `attempt` (from 1): "full jitter" of Brooker, "Exponential Backoff And
   // Jitter", 2015. After it, with patience, until the server answers again.
   void pause(unsigned attempt);
@@ -48,6 +53,7 @@ class S3Transport {
   [[nodiscard]] const S3Endpoint& endpoint() const { return endpoint_; }
 
  private:
+  Result<http::ClientResponse> send_often(const S3Call& call, bool* repeated);
   Result<http::ClientRequest> make_request(const S3Call& call) const;
   void correct_clock(const http::Headers& headers);
   void set_url(std::string url);
