@@ -21,10 +21,10 @@ IMAGE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.13.1-cp
 ROLE = "arn:aws:iam::000000000000:role/atelier"
 
 
-def trainer(folder, name, script, instances=1, wheel=None, **options):
+def trainer(folder, name, script, instances=1, wheel=None, spot=False, **options):
     """A ModelTrainer over a source folder of its own, with `wheel` in it and in its requirements."""
     from sagemaker.train import ModelTrainer
-    from sagemaker.train.configs import Compute, OutputDataConfig, SourceCode, StoppingCondition
+    from sagemaker.train.configs import CheckpointConfig, Compute, OutputDataConfig, SourceCode, StoppingCondition
     source = pathlib.Path(folder) / name
     source.mkdir()
     (source / "train.py").write_text(textwrap.dedent(script))
@@ -35,9 +35,12 @@ def trainer(folder, name, script, instances=1, wheel=None, **options):
         training_image=IMAGE, role=ROLE, base_job_name=name,
         source_code=SourceCode(source_dir=str(source), entry_script="train.py",
                                requirements="requirements.txt" if wheel else None),
-        compute=Compute(instance_type="ml.cpu.1x", instance_count=instances, volume_size_in_gb=1),
+        compute=Compute(instance_type="ml.cpu.1x", instance_count=instances, volume_size_in_gb=1,
+                        enable_managed_spot_training=spot),
+        checkpoint_config=CheckpointConfig(s3_uri=f"s3://models/checkpoints/{name}") if spot else None,
         output_data_config=OutputDataConfig(s3_output_path="s3://models/sdk3"),
-        stopping_condition=StoppingCondition(max_runtime_in_seconds=900), **options)
+        stopping_condition=StoppingCondition(max_runtime_in_seconds=900,
+                                             max_wait_time_in_seconds=1800 if spot else None), **options)
 
 
 def run(model_trainer, **options):
@@ -64,7 +67,8 @@ def train_script(folder):
         print("installed:", tiny_package.WORDS)
         print("names:", open(os.path.join(os.environ["SM_CHANNEL_NAMES"], "list.txt")).read(), "loss=0.25")
         open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w").write("trained")
-        """, wheel="tiny_package", hyperparameters={"learning-rate": 0.5, "name": "a b"})
+        open("/opt/ml/checkpoints/epoch-1", "w").write("half way")
+        """, wheel="tiny_package", spot=True, hyperparameters={"learning-rate": 0.5, "name": "a b"})
     return run(model_trainer, input_data_config=[InputData(channel_name="names", data_source=str(names))],
                wait=True, logs=True)
 
@@ -137,6 +141,8 @@ def test_a_model_trainer_trains_and_shows_its_log(running, atelier_server, tmp_p
     assert "names: coat shirt" in outcome.output
     job = described(outcome)
     assert job.training_job_status == "Completed"
+    assert job.enable_managed_spot_training is True and job.billable_time_in_seconds >= 1
+    assert "epoch-1" in atelier_server.run("s3", "ls", "s3://models/checkpoints/script/").stdout
     assert job.model_artifacts.s3_model_artifacts == f"s3://models/sdk3/{outcome.value}/output/model.tar.gz"
     model = tmp_path / "model.tar.gz"
     atelier_server.run("s3", "cp", job.model_artifacts.s3_model_artifacts, str(model))
