@@ -67,7 +67,7 @@ def read_reply(connection, buffer=b""):
         buffer += more(connection)
     head = buffer[:end].lower()
     if not head.startswith(b"http/1.1 200"):
-        raise RuntimeError(f"refused: {buffer[:600]!r}")
+        raise RuntimeError(f"refused: {buffer.splitlines()[0].decode()} {buffer[end + 4:][:300].decode()}")
     length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
     while len(buffer) < end + 4 + length:
         buffer += more(connection)
@@ -137,13 +137,15 @@ class Ours:
         stop(self.process)
         with sqlite3.connect(pathlib.Path(self.folder) / "jobs/jobs.db") as database:
             columns = [row[1] for row in database.execute("PRAGMA table_info(jobs)") if row[1] != "id"]
-            changed = {"name": "'copy-' || n", "arn": "arn || '-copy-' || n", "created": "created - n * 1000",
+            changed = {"name": "'copy-' || n", "arn": f"replace(arn, '{JOB}', 'copy-' || n)", "created": "created - n * 1000",
                        "log_stream": "'copy-' || n || '/algo-1-7'"}
             values = ", ".join(changed.get(column, column) for column in columns)
             numbers = f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {JOBS - 1})"
             database.execute(f"{numbers} INSERT INTO jobs({', '.join(columns)}) SELECT {values} "
                              f"FROM numbers CROSS JOIN (SELECT * FROM jobs WHERE name = '{JOB}')")
             database.execute("INSERT INTO requests(job, body) SELECT j.id, r.body FROM jobs j, requests r WHERE j.id <> r.job")
+            database.execute("INSERT INTO transitions SELECT j.id, t.n, t.status, t.message, t.start FROM jobs j, transitions t "
+                             "WHERE j.id <> t.job")
         self.start()
 
 
