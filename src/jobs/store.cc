@@ -142,7 +142,7 @@ Result<TrainingJob> Store::load(const std::string& name) {
 }
 
 Result<RecordVersion> Store::version(const std::string& name) {
-  State::Reader reader = TRY(State::Reader::borrow(*state_));
+  State::Reader reader = TRY(State::Reader::borrow(*state_, State::Reader::Reads::kOnce));
   Rows rows = TRY((*reader).query("SELECT id, version FROM jobs WHERE name = ?", {name}));
   if (!TRY(rows.step())) return no_such_job(name);
   return RecordVersion{static_cast<std::uint64_t>(rows.integer(0)),

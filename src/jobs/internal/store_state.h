@@ -27,10 +27,12 @@ struct Store::State {
                                          .max_pages = options.max_pages});
   }
 
-  // A reading connection, inside a transaction so that all it reads is of one moment.
+  // A reading connection. What several statements read is of one moment by a transaction; one
+  // statement is that by itself.
   class Reader {
    public:
-    static Result<Reader> borrow(State& state) {
+    enum class Reads { kOnce, kOften };
+    static Result<Reader> borrow(State& state, Reads reads = Reads::kOften) {
       std::optional<sqlite::Database> database;
       {
         const std::scoped_lock lock(state.readers_mutex);
@@ -40,25 +42,28 @@ struct Store::State {
         }
       }
       if (!database) database = TRY(state.connect());
-      TRY(database->run("BEGIN"));
-      return Reader{state, *std::move(database)};
+      if (reads == Reads::kOften) TRY(database->run("BEGIN"));
+      return Reader{state, *std::move(database), reads};
     }
     Reader(Reader&& other) noexcept
-        : state_(std::exchange(other.state_, nullptr)), database_(std::move(other.database_)) {}
+        : state_(std::exchange(other.state_, nullptr)),
+          database_(std::move(other.database_)),
+          reads_(other.reads_) {}
     Reader& operator=(Reader&&) = delete;
     ~Reader() {
       // A connection that cannot even end a read is closed instead of kept.
-      if (state_ == nullptr || !database_.run("COMMIT")) return;
+      if (state_ == nullptr || (reads_ == Reads::kOften && !database_.run("COMMIT"))) return;
       const std::scoped_lock lock(state_->readers_mutex);
       state_->readers.push_back(std::move(database_));
     }
     sqlite::Database& operator*() { return database_; }
 
    private:
-    Reader(State& state, sqlite::Database database)
-        : state_(&state), database_(std::move(database)) {}
+    Reader(State& state, sqlite::Database database, Reads reads)
+        : state_(&state), database_(std::move(database)), reads_(reads) {}
     State* state_;
     sqlite::Database database_;
+    Reads reads_;
   };
 };
 
