@@ -103,6 +103,8 @@ def request_of(name):
 
 
 class Ours:
+    keeps_connections = True
+
     def __init__(self, folder):
         self.folder = folder
         self.start()
@@ -150,6 +152,8 @@ class Ours:
 
 
 class Moto:
+    keeps_connections = False  # it answers "Connection: close"
+
     def __init__(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
