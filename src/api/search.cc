@@ -106,12 +106,12 @@ Result<Found> search_by_index(const Call& call, const SearchExpression& expressi
                               const ListQuery& query) {
   Found found;
   const auto page = TRY(call.parts.jobs.find(query, [&](const jobs::TrainingJob& job) {
-    const std::optional<json::value> document = document_of(job, call);
-    return document && expression.matches(*document);
+    std::optional<json::value> document = document_of(job, call);
+    if (!document || !expression.matches(*document)) return false;
+    found.documents.push_back(*std::move(document));
+    return true;
   }));
-  for (const jobs::TrainingJob& job : page.jobs) {
-    if (auto document = document_of(job, call)) found.documents.push_back(*std::move(document));
-  }
+  found.documents.resize(page.jobs.size());  // without that of the next page's first
   found.next_token = page.next_token;
   return found;
 }

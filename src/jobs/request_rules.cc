@@ -355,7 +355,8 @@ bool asks_for_nothing(const json::value& value) {
                                [](const auto& field) { return asks_for_nothing(field.value()); });
   }
   if (value.is_array()) return value.get_array().empty();
-  return value.is_null() || value == false || value == "";
+  if (value.is_string()) return value.get_string().empty();
+  return value.is_null() || (value.is_bool() && !value.get_bool());
 }
 
 // `path`: where `object` is, as room for the paths of its members too.
