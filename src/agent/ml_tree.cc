@@ -217,6 +217,11 @@ std::string input_data_config_json(const AgentSpec& spec) {
                        {"S3DistributionType", channel.distribution},
                        {"RecordWrapperType", channel.record_wrapper}};
     if (!channel.content_type.empty()) entry["ContentType"] = channel.content_type;
+    // Ours besides: a program that reads the lines itself has to know what they were asked for.
+    if (!channel.attribute_names.empty()) {
+      entry["AttributeNames"] =
+          json::array(channel.attribute_names.begin(), channel.attribute_names.end());
+    }
     channels[channel.name] = std::move(entry);
   }
   return json::serialize(channels);

@@ -135,7 +135,11 @@ TEST_F(TreeTest, ConfigurationIsWhatTheContractSays) {
   spec.instance_type = "ml.g5.xlarge";
   spec.hyperparameters = {{"lr", "0.1"}, {"opt", "\"adam\""}};
   spec.channels = {{.name = "train", .s3_uri = "s3://b/p", .content_type = "image/jpeg"},
-                   {.name = "model", .s3_uri = "s3://b/m"}};
+                   {.name = "model", .s3_uri = "s3://b/m"},
+                   {.name = "lines",
+                    .s3_uri = "s3://b/l",
+                    .s3_data_type = "AugmentedManifestFile",
+                    .attribute_names = {"source-ref", "class"}}};
   spec.metrics = {{"loss", "l=(.)"}};
   prepare_ml_tree(tree_, spec).value();
   const auto config = [&](const char* name) {
@@ -146,7 +150,9 @@ TEST_F(TreeTest, ConfigurationIsWhatTheContractSays) {
             R"({"train":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated",)"
             R"("RecordWrapperType":"None","ContentType":"image/jpeg"},)"
             R"("model":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated",)"
-            R"("RecordWrapperType":"None"}})");
+            R"("RecordWrapperType":"None"},)"
+            R"("lines":{"TrainingInputMode":"File","S3DistributionType":"FullyReplicated",)"
+            R"("RecordWrapperType":"None","AttributeNames":["source-ref","class"]}})");
   EXPECT_EQ(config("resourceconfig.json"),
             R"({"current_host":"algo-1","current_instance_type":"ml.g5.xlarge",)"
             R"("current_group_name":"homogeneousCluster","hosts":["algo-1"],)"
