@@ -140,7 +140,6 @@ json::array channels_of(const JobDescription& job) {
   json::array channels;
   for (const auto& [name, uri] : job.channels) {
     channels.push_back(json::object{{"ChannelName", name},
-                                    {"ContentType", "application/x-image"},
                                     {"DataSource",
                                      {{"S3DataSource",
                                        {{"S3DataType", "S3Prefix"},

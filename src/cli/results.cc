@@ -41,6 +41,18 @@ std::string percent(double share) { return fmt::format("{:.2f} %", share * 100);
 
 void print_evaluation(std::string_view name, const json::value& part) {
   const bool colour = colour_on_stdout();
+  if (const json::object* micro = find_object(part, "micro")) {  // several labels a picture
+    std::cout << "  "
+              << styled(fmt::format("{:<10}  accuracy {}   F1 {}   all labels right {}", name,
+                                    percent(find_number(part, "accuracy").value_or(0)),
+                                    percent(find_number(*micro, "f1").value_or(0)),
+                                    percent(find_number(part, "exact").value_or(0))),
+                        Style::kBold, colour)
+              << fmt::format(
+                     "   of {} pictures\n",
+                     format_count(static_cast<double>(find_int(part, "count").value_or(0))));
+    return;
+  }
   const auto k = find_int(part, "k").value_or(1);
   std::cout << "  "
             << styled(fmt::format("{:<10}  top-1 {}   top-{} {}", name,

@@ -107,9 +107,10 @@ Result<void> plan_channels(const json::value& request, Plan& plan) {
 
 // What SageMaker's image-classification algorithm reports under these names; the lines are those
 // that atelier-vision and the original print. Only of channels that are there: a definition that
-// never matches is warned about.
+// never matches is warned about. With several labels a picture there is an F1 in the place of
+// top-k.
 std::vector<agent::MetricDefinition> image_classification_metrics(
-    const std::vector<agent::ChannelSpec>& channels) {
+    const std::vector<agent::ChannelSpec>& channels, bool multi_label) {
   const std::string number = "=([0-9.eE+-]+)";
   std::vector<agent::MetricDefinition> metrics = {{"train:accuracy", "Train-accuracy" + number},
                                                   {"train:loss", "Train-loss" + number}};
@@ -118,12 +119,17 @@ std::vector<agent::MetricDefinition> image_classification_metrics(
   };
   if (has("validation")) {
     metrics.push_back({"validation:accuracy", "Validation-accuracy" + number});
-    metrics.push_back({"validation:top_k_accuracy", "Validation-top_k_accuracy_[0-9]+" + number});
+    metrics.push_back(multi_label
+                          ? agent::MetricDefinition{"validation:f1", "Validation-f1" + number}
+                          : agent::MetricDefinition{"validation:top_k_accuracy",
+                                                    "Validation-top_k_accuracy_[0-9]+" + number});
     metrics.push_back({"validation:loss", "Validation-loss" + number});
   }
   if (has("test")) {
     metrics.push_back({"test:accuracy", "Test-accuracy" + number});
-    metrics.push_back({"test:top_k_accuracy", "Test-top_k_accuracy_[0-9]+" + number});
+    metrics.push_back(multi_label ? agent::MetricDefinition{"test:f1", "Test-f1" + number}
+                                  : agent::MetricDefinition{"test:top_k_accuracy",
+                                                            "Test-top_k_accuracy_[0-9]+" + number});
   }
   return metrics;
 }
@@ -144,7 +150,11 @@ Result<void> plan_algorithm(const json::value& request, const PlanContext& conte
     }
   }
   if (plan.spec.runtime.kind == compute::RuntimeKind::kBuiltIn) {
-    for (agent::MetricDefinition& definition : image_classification_metrics(plan.spec.channels)) {
+    // As estimators send it: 1, "1", True or true.
+    const std::string several = text(member(request, "HyperParameters"), "multi_label");
+    const bool multi_label = several.find_first_of("1Tt") != std::string::npos;
+    for (agent::MetricDefinition& definition :
+         image_classification_metrics(plan.spec.channels, multi_label)) {
       // A user's own definition of the name is the one that counts.
       if (std::ranges::find(metrics, definition.name, &agent::MetricDefinition::name) ==
           metrics.end()) {

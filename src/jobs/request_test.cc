@@ -97,6 +97,13 @@ TEST_F(RequestTest, TheBuiltInAlgorithmBringsItsMetricsAndTheUsersCountFirst) {
   const auto more = plan(object)->spec.metrics;
   for (const auto& metric : more) names.push_back(metric.name);
   EXPECT_THAT(names, Contains("validation:top_k_accuracy"));
+
+  object["HyperParameters"] = {{"multi_label", "1"}};
+  names.clear();
+  const auto several = plan(object)->spec.metrics;
+  for (const auto& metric : several) names.push_back(metric.name);
+  EXPECT_THAT(names, Contains("validation:f1"));
+  EXPECT_THAT(names, testing::Not(Contains("validation:top_k_accuracy")));
 }
 
 TEST_F(RequestTest, AnInstanceLargerThanTheHostIsCutWithWarnings) {

@@ -1,7 +1,4 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -10,36 +7,10 @@
 #include <mutex>
 #include <thread>
 
-#include "base/file.h"
 #include "vision/image_folder.h"
 
 namespace atelier::vision {
 namespace {
-
-// The file's bytes, in a buffer that is used again.
-Result<std::span<const std::byte>> read_into(const std::filesystem::path& path,
-                                             std::uint64_t max_bytes,
-                                             std::vector<std::byte>& buffer) {
-  const UniqueFd fd = TRY(open_file(path, O_RDONLY));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0)
-    return error_from_errno(fmt::format("stat '{}'", path.string()), errno);
-  const auto size = static_cast<std::uint64_t>(info.st_size);
-  if (size > max_bytes) {
-    return Error{Code::kResourceExhausted,
-                 fmt::format("a file of {} bytes, the limit is {}", size, max_bytes)};
-  }
-  if (buffer.size() < size) buffer.resize(size);
-  std::size_t have = 0;
-  while (have < size) {
-    const ssize_t got = ::read(fd.get(), buffer.data() + have, size - have);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return error_from_errno(fmt::format("read '{}'", path.string()), errno);
-    if (got == 0) return Error{Code::kDataLoss, "the file became shorter while it was read"};
-    have += static_cast<std::size_t>(got);
-  }
-  return std::span<const std::byte>(buffer.data(), size);
-}
 
 // Files that cannot be read because the system is in trouble are no damaged pictures.
 bool is_damage(const Error& error) {
@@ -137,8 +108,8 @@ struct BatchLoader::Impl {
 
   Result<void> make_row(std::uint32_t sample, float* row, Scratch& scratch,
                         std::vector<std::byte>& buffer) const {
-    const std::filesystem::path path = folder.root / folder.samples[sample].path;
-    const std::span<const std::byte> bytes = TRY(read_into(path, options.limits.max_bytes, buffer));
+    const std::span<const std::byte> bytes =
+        TRY(read_picture(folder, folder.samples[sample], options.limits.max_bytes, buffer));
     const std::span<float> out(row, row_floats);
     if (!options.augmentation)
       return preprocess(bytes, options.preprocess, out, scratch, options.limits);
@@ -218,9 +189,9 @@ struct BatchLoader::Impl {
       const std::uint32_t sample = order[range.begin + row];
       const Sample& entry = folder.samples[sample];
       if (made.errors[row]) {
-        Error error = made.errors[row]->within(fmt::format("picture '{}'", entry.path));
+        Error error = made.errors[row]->within(fmt::format("picture '{}'", entry.name()));
         if (options.fail_on_damage || !is_damage(error)) return error;
-        damaged.push_back({sample, entry.path, std::move(error)});
+        damaged.push_back({sample, entry.name(), std::move(error)});
         continue;
       }
       if (batch.count != row) {

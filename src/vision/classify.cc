@@ -31,17 +31,64 @@ at::Tensor batch_tensor(const Batch& batch, const Preprocess& spec) {
 }
 
 at::Tensor class_probabilities(const Network& network, const at::Tensor& pictures, Engine engine,
-                               bool flip_average) {
+                               bool flip_average, bool multi_label) {
   const at::NoGradGuard no_gradients;
   const Pass pass{.engine = engine};
-  const auto softmax = [&](const at::Tensor& view) {
-    return at::softmax(network.logits(network.features(view, pass)), 1);
+  const auto of_view = [&](const at::Tensor& view) {
+    const at::Tensor logits = network.logits(network.features(view, pass));
+    return multi_label ? at::sigmoid(logits) : at::softmax(logits, 1);
   };
-  at::Tensor probabilities = softmax(pictures);
+  at::Tensor probabilities = of_view(pictures);
   if (flip_average) {
-    probabilities = (probabilities + softmax(at::flip(pictures, {3}))) * 0.5;
+    probabilities = (probabilities + of_view(at::flip(pictures, {3}))) * 0.5;
   }
   return probabilities.contiguous();
+}
+
+at::Tensor targets_of(const ImageFolder& folder, std::span<const std::uint32_t> samples) {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  if (!folder.multi_label) {
+    at::Tensor numbers = at::empty({count}, at::kLong);
+    auto* to = numbers.data_ptr<std::int64_t>();
+    for (const std::uint32_t sample : samples) *to++ = folder.samples[sample].label;
+    return numbers;
+  }
+  const std::size_t classes = folder.classes.size();
+  at::Tensor targets = at::zeros({count, static_cast<std::int64_t>(classes)}, at::kFloat);
+  auto* row = targets.data_ptr<float>();
+  for (const std::uint32_t sample : samples) {
+    for (const std::uint32_t label : folder.label_sets[sample]) row[label] = 1;
+    row += classes;
+  }
+  return targets;
+}
+
+at::Tensor training_loss(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& weights, double label_smoothing) {
+  if (targets.dim() == 1) {
+    return at::cross_entropy_loss(logits, targets, weights, at::Reduction::Mean, -100,
+                                  label_smoothing);
+  }
+  const at::Tensor smoothed = targets * (1 - label_smoothing) + label_smoothing / 2;
+  return at::binary_cross_entropy_with_logits(logits, smoothed, {}, weights, at::Reduction::Mean);
+}
+
+at::Tensor loss_weights(std::span<const std::uint64_t> counts, std::size_t pictures,
+                        bool multi_label) {
+  at::Tensor weights = at::zeros({static_cast<std::int64_t>(counts.size())}, at::kFloat);
+  const auto all = static_cast<float>(pictures);
+  for (std::size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] == 0) continue;
+    const auto count = static_cast<float>(counts[c]);
+    weights.data_ptr<float>()[c] = multi_label ? std::clamp((all - count) / count, 0.01F, 100.0F)
+                                               : all / (static_cast<float>(counts.size()) * count);
+  }
+  return weights;
+}
+
+std::int64_t right_answers(const at::Tensor& logits, const at::Tensor& targets) {
+  if (targets.dim() == 1) return logits.argmax(1).eq(targets).sum().item<std::int64_t>();
+  return logits.ge(0).eq(targets.ge(0.5)).sum().item<std::int64_t>();
 }
 
 Result<EvaluationRun> evaluate(const Network& network, const ImageFolder& folder,
@@ -54,7 +101,8 @@ Result<EvaluationRun> evaluate(const Network& network, const ImageFolder& folder
   loading.threads = options.threads;
   loading.fail_on_damage = options.fail_on_damage;
   const auto loader = TRY(BatchLoader::create(folder, std::move(order), loading));
-  Evaluator evaluator(static_cast<std::size_t>(network.class_count()), options.k);
+  const auto classes = static_cast<std::size_t>(network.class_count());
+  Evaluator evaluator(classes, options.k, folder.multi_label);
   EvaluationRun run;
   std::size_t done = 0;
   for (;;) {
@@ -62,12 +110,20 @@ Result<EvaluationRun> evaluate(const Network& network, const ImageFolder& folder
     if (!batch) break;
     done += batch->count;
     if (batch->count > 0) {
-      const at::Tensor probabilities = class_probabilities(network, batch_tensor(*batch, spec),
-                                                           options.engine, options.flip_average);
-      evaluator.add(std::span(probabilities.data_ptr<float>(),
-                              static_cast<std::size_t>(probabilities.numel())),
-                    batch->labels);
-      note_mistakes(*batch, probabilities, run.mistakes);
+      const at::Tensor probabilities =
+          class_probabilities(network, batch_tensor(*batch, spec), options.engine,
+                              options.flip_average, folder.multi_label);
+      const std::span<const float> rows(probabilities.data_ptr<float>(),
+                                        static_cast<std::size_t>(probabilities.numel()));
+      if (folder.multi_label) {
+        for (std::size_t i = 0; i < batch->count; ++i) {
+          evaluator.add_set(rows.subspan(i * classes, classes),
+                            folder.label_sets[batch->indices[i]]);
+        }
+      } else {
+        evaluator.add(rows, batch->labels);
+        note_mistakes(*batch, probabilities, run.mistakes);
+      }
     }
     loader->recycle(std::move(*batch));
     if (options.progress && !options.progress(done, all)) {

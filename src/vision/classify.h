@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -19,9 +20,28 @@ namespace atelier::vision {
 // must outlive the tensor.
 at::Tensor batch_tensor(const Batch& batch, const Preprocess& spec);
 
-// Mean softmax over the views: the picture, and its mirror image when `flip_average`.
+// Mean probabilities over the views: the picture, and its mirror image when `flip_average`. Softmax
+// over the classes, or with `multi_label` a sigmoid for each.
 at::Tensor class_probabilities(const Network& network, const at::Tensor& pictures, Engine engine,
-                               bool flip_average);
+                               bool flip_average, bool multi_label);
+
+// What samples show: class numbers [count], or with several labels a picture 0 and 1 for each class
+// [count, classes] in fp32.
+at::Tensor targets_of(const ImageFolder& folder, std::span<const std::uint32_t> samples);
+
+// Mean cross-entropy of class numbers, or binary cross-entropy of zeros and ones, whichever the
+// targets are. `weights` of the classes (of their ones) may be undefined.
+at::Tensor training_loss(const at::Tensor& logits, const at::Tensor& targets,
+                         const at::Tensor& weights, double label_smoothing);
+
+// Classes seldom seen weigh more: n / (classes * count of the class); with several labels a
+// picture, a class's yes against its no. `counts` are pictures of each class, `pictures` all of
+// them.
+at::Tensor loss_weights(std::span<const std::uint64_t> counts, std::size_t pictures,
+                        bool multi_label);
+
+// How many answers of a batch are right: pictures, or with several labels pictures times classes.
+std::int64_t right_answers(const at::Tensor& logits, const at::Tensor& targets);
 
 // A picture that was taken for another class, for the contact sheet.
 struct Mistake {

@@ -32,11 +32,56 @@ double ClassScore::recall() const { return share(correct, support); }
 double ClassScore::precision() const { return share(correct, predicted); }
 double ClassScore::f1() const { return share(2 * correct, support + predicted); }
 
-Evaluator::Evaluator(std::size_t classes, std::size_t k) {
+Evaluator::Evaluator(std::size_t classes, std::size_t k, bool multi_label) {
   ATELIER_CHECK(classes > 0 && k > 0, "an evaluation needs classes and a k");
   counts_.k = std::min(k, classes);
   counts_.classes.resize(classes);
-  counts_.confusion.resize(classes * classes);
+  counts_.multi_label = multi_label;
+  if (!multi_label) counts_.confusion.resize(classes * classes);
+}
+
+void Evaluator::add_set(std::span<const float> probabilities,
+                        std::span<const std::uint32_t> labels) {
+  ATELIER_CHECK(probabilities.size() == counts_.classes.size(), "a row of probabilities is short");
+  bool exact = true;
+  double loss = 0;
+  std::size_t next = 0;
+  for (std::size_t c = 0; c < probabilities.size(); ++c) {
+    const bool truth = next < labels.size() && labels[next] == c;
+    if (truth) ++next;
+    const auto p = static_cast<double>(probabilities[c]);
+    const bool predicted = p >= 0.5;  // a NaN is none
+    ClassScore& score = counts_.classes[c];
+    if (truth) ++score.support;
+    if (predicted) ++score.predicted;
+    if (truth && predicted) ++score.correct;
+    exact = exact && truth == predicted;
+    loss -= std::log(std::max(truth ? p : 1 - p, 1e-12));
+  }
+  ++counts_.count;
+  if (exact) ++exact_;
+  loss_sum_ += loss / static_cast<double>(probabilities.size());
+}
+
+void Evaluator::finish_sets(Evaluation& result) const {
+  std::uint64_t correct = 0;
+  std::uint64_t support = 0;
+  std::uint64_t predicted = 0;
+  std::uint64_t wrong = 0;
+  for (const ClassScore& score : result.classes) {
+    correct += score.correct;
+    support += score.support;
+    predicted += score.predicted;
+    wrong += score.support + score.predicted - 2 * score.correct;
+  }
+  const std::uint64_t answers = result.count * result.classes.size();
+  result.k = 0;
+  result.top_1 = share(answers - wrong, answers);
+  result.top_k = result.macro_top_k = 0;
+  result.micro_precision = share(correct, predicted);
+  result.micro_recall = share(correct, support);
+  result.micro_f1 = share(2 * correct, support + predicted);
+  result.exact = share(exact_, result.count);
 }
 
 void Evaluator::add(std::span<const float> probabilities, std::span<const std::int64_t> labels) {
@@ -84,12 +129,14 @@ Evaluation Evaluator::finish() const {
   result.top_1 = share(correct, result.count);
   result.top_k = share(correct_top_k_, result.count);
   result.loss = result.count == 0 ? 0.0 : loss_sum_ / static_cast<double>(result.count);
+  if (result.multi_label) finish_sets(result);
   return result;
 }
 
 std::vector<Confusion> most_confused(const Evaluation& evaluation, std::size_t limit) {
   const std::size_t classes = evaluation.classes.size();
   std::vector<Confusion> all;
+  if (evaluation.multi_label) return all;
   for (std::size_t truth = 0; truth < classes; ++truth) {
     for (std::size_t guess = 0; guess < classes; ++guess) {
       const std::uint64_t count = evaluation.confusion[truth * classes + guess];
@@ -111,6 +158,18 @@ boost::json::object evaluation_to_json(const Evaluation& e,
         {"support", s.support}, {"predicted", s.predicted},
         {"recall", s.recall()}, {"precision", s.precision()},
         {"f1", s.f1()},         {"top_k_recall", share(s.correct_top_k, s.support)}};
+    if (e.multi_label) per_class[classes[c]].as_object().erase("top_k_recall");
+  }
+  if (e.multi_label) {
+    return {{"count", e.count},
+            {"accuracy", e.top_1},
+            {"exact", e.exact},
+            {"loss", e.loss},
+            {"micro",
+             {{"recall", e.micro_recall}, {"precision", e.micro_precision}, {"f1", e.micro_f1}}},
+            {"macro",
+             {{"recall", e.macro_recall}, {"precision", e.macro_precision}, {"f1", e.macro_f1}}},
+            {"per_class", std::move(per_class)}};
   }
   json::array confusion;
   for (std::size_t truth = 0; truth < e.classes.size(); ++truth) {

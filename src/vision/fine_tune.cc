@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "vision/internal/fine_tune_state.h"
 #include "vision/optimizer.h"
@@ -221,16 +222,15 @@ class FineTuner {
         plan_.h.lr_scheduler_step.empty()
             ? cosine_share(progress(), kWarmUp)
             : step_share(s_.epoch - 1, plan_.h.lr_scheduler_step, plan_.h.lr_scheduler_factor);
-    const at::Tensor labels = at::from_blob(const_cast<std::int64_t*>(batch.labels.data()),
-                                            {static_cast<std::int64_t>(batch.count)}, at::kLong);
+    const at::Tensor targets = targets_of(*split_.train_folder, batch.indices);
     // Drawn by counter: the same after a resume.
     at::manual_seed(rng(plan_.h.seed, kDropoutStream, static_cast<std::uint64_t>(s_.steps)));
     const Pass pass{.train = true, .frozen_units = plan_.frozen_units, .engine = plan_.engine};
     at::Tensor pooled = network_.features(batch_tensor(batch, plan_.preprocess), pass);
     if (plan_.h.dropout_rate > 0) pooled = at::dropout(pooled, plan_.h.dropout_rate, true);
     const at::Tensor logits = network_.logits(pooled);
-    const at::Tensor loss = at::cross_entropy_loss(
-        logits, labels, plan_.class_weights, at::Reduction::Mean, -100, plan_.h.label_smoothing);
+    const at::Tensor loss =
+        training_loss(logits, targets, plan_.class_weights, plan_.h.label_smoothing);
     const double value = loss.item<double>();
     if (!std::isfinite(value)) {
       return Error{
@@ -243,7 +243,7 @@ class FineTuner {
     update(plan_.h.learning_rate * share);
     const auto count = static_cast<std::int64_t>(batch.count);
     s_.epoch_loss += value * static_cast<double>(count);
-    s_.epoch_correct += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+    s_.epoch_correct += right_answers(logits, targets);
     s_.epoch_pictures += count;
     result().pictures += batch.count;
     s_.recent_loss = s_.steps == 1 ? value : 0.95 * s_.recent_loss + 0.05 * value;
@@ -278,13 +278,17 @@ class FineTuner {
     }
   }
 
+  [[nodiscard]] std::int64_t answers_per_picture() const {
+    return split_.train_folder->multi_label ? network_.class_count() : 1;
+  }
+
   // How good the averaged weights are; nothing when it was stopped.
   Result<std::optional<EvaluationRun>> validate() {
     const std::int64_t epoch = s_.epoch;
     EpochRecord record{.epoch = epoch, .seconds = s_.epoch_seconds};
     record.train_loss = s_.epoch_loss / static_cast<double>(s_.epoch_pictures);
-    record.train_accuracy =
-        static_cast<double>(s_.epoch_correct) / static_cast<double>(s_.epoch_pictures);
+    record.train_accuracy = static_cast<double>(s_.epoch_correct) /
+                            static_cast<double>(s_.epoch_pictures * answers_per_picture());
     plan_.print(fmt::format("Epoch[{}] Train-accuracy={:.6f}", epoch, record.train_accuracy));
     plan_.print(fmt::format("Epoch[{}] Train-loss={:.6f}", epoch, record.train_loss));
     plan_.print(fmt::format("Epoch[{}] Time cost={:.3f}", epoch, s_.epoch_seconds));
@@ -306,6 +310,7 @@ class FineTuner {
     for (const std::string& line : validation_lines(epoch, run->evaluation)) plan_.print(line);
     record.validation_accuracy = run->evaluation.top_1;
     record.validation_top_k = run->evaluation.top_k;
+    record.validation_f1 = run->evaluation.micro_f1;
     record.validation_loss = run->evaluation.loss;
     result().epochs.push_back(record);
     return std::optional<EvaluationRun>(*std::move(run));
@@ -359,12 +364,40 @@ class FineTuner {
 }  // namespace
 
 std::vector<std::string> validation_lines(std::int64_t epoch, const Evaluation& e) {
+  if (e.multi_label) {
+    return {fmt::format("Epoch[{}] Validation-accuracy={:.6f}", epoch, e.top_1),
+            fmt::format("Epoch[{}] Validation-f1={:.6f}", epoch, e.micro_f1),
+            fmt::format("Epoch[{}] Validation-macro_f1={:.6f}", epoch, e.macro_f1),
+            fmt::format("Epoch[{}] Validation-loss={:.6f}", epoch, e.loss),
+            fmt::format("val_accuracy: {:.6f}", e.top_1),
+            fmt::format("val_f1: {:.6f}", e.micro_f1),
+            fmt::format("val_loss: {:.6f}", e.loss)};
+  }
   return {fmt::format("Epoch[{}] Validation-accuracy={:.6f}", epoch, e.top_1),
           fmt::format("Epoch[{}] Validation-top_k_accuracy_{}={:.6f}", epoch, e.k, e.top_k),
           fmt::format("Epoch[{}] Validation-loss={:.6f}", epoch, e.loss),
           fmt::format("val_accuracy: {:.6f}", e.top_1),
           fmt::format("val_top_{}_accuracy: {:.6f}", e.k, e.top_k),
           fmt::format("val_loss: {:.6f}", e.loss)};
+}
+
+boost::json::array epochs_to_json(const std::vector<EpochRecord>& epochs, bool multi_label) {
+  json::array array;
+  for (const EpochRecord& r : epochs) {
+    json::object one{{"epoch", r.epoch},
+                     {"seconds", r.seconds},
+                     {"train_loss", r.train_loss},
+                     {"train_accuracy", r.train_accuracy},
+                     {"validation_accuracy", r.validation_accuracy},
+                     {"validation_loss", r.validation_loss}};
+    if (multi_label) {
+      one["validation_f1"] = r.validation_f1;
+    } else {
+      one["validation_top_k_accuracy"] = r.validation_top_k;
+    }
+    array.push_back(std::move(one));
+  }
+  return array;
 }
 
 Result<FineTuneResult> fine_tune(Network& network, const Split& split, const FineTunePlan& plan) {

@@ -6,6 +6,7 @@
 // threads, processor and libtorch stay the same and no time budget makes the clock a part of it.
 #pragma once
 
+#include <boost/json/fwd.hpp>
 #include <functional>
 #include <map>
 #include <string>
@@ -54,6 +55,7 @@ struct EpochRecord {
   double seconds = 0;
   double train_loss = 0, train_accuracy = 0;
   double validation_accuracy = 0, validation_top_k = 0, validation_loss = 0;
+  double validation_f1 = 0;  // micro, with several labels a picture
 };
 
 struct FineTuneResult {
@@ -73,6 +75,9 @@ struct FineTuneResult {
 // checkpoint, validates nothing any more, and leaves the best state so far, or without one the
 // averaged weights.
 Result<FineTuneResult> fine_tune(Network& network, const Split& split, const FineTunePlan& plan);
+
+// For the model card.
+boost::json::array epochs_to_json(const std::vector<EpochRecord>& epochs, bool multi_label);
 
 // Lines for the metrics of one evaluation, in the spellings that metric definitions in the wild
 // expect.

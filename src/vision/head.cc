@@ -242,9 +242,7 @@ double fit_head(Network& network, const ImageFolder& folder, const FeatureSet& s
   Optimizer optimizer({.kind = OptimizerKind::kAdamW, .weight_decay = options.weight_decay}, sizes);
   const std::int64_t count = set.features.size(0);
   const std::int64_t batch = std::min<std::int64_t>(256, count);
-  std::vector<std::int64_t> truth;
-  for (const std::uint32_t sample : set.samples) truth.push_back(folder.samples[sample].label);
-  const at::Tensor labels = at::tensor(truth, at::kLong);
+  const at::Tensor targets = targets_of(folder, set.samples);
   const std::int64_t batches = (count + batch - 1) / batch;
   double loss_sum = 0;
   for (std::int64_t pass = 0; pass < options.passes; ++pass) {
@@ -255,9 +253,9 @@ double fit_head(Network& network, const ImageFolder& folder, const FeatureSet& s
     loss_sum = 0;
     for (std::int64_t b = 0; b < batches; ++b) {
       const at::Tensor rows = shuffled.slice(0, b * batch, std::min(count, (b + 1) * batch));
-      const at::Tensor loss = at::cross_entropy_loss(
-          network.logits(set.features.index_select(0, rows)), labels.index_select(0, rows),
-          options.class_weights, at::Reduction::Mean, -100, options.label_smoothing);
+      const at::Tensor loss = training_loss(network.logits(set.features.index_select(0, rows)),
+                                            targets.index_select(0, rows), options.class_weights,
+                                            options.label_smoothing);
       loss.backward();
       const double progress =
           static_cast<double>(pass * batches + b) / static_cast<double>(options.passes * batches);

@@ -173,11 +173,6 @@ Result<void> set_scheduler_steps(Hyperparameters& h, std::string_view name,
   return {};
 }
 
-Result<void> set_multi_label(Hyperparameters&, std::string_view name, const std::string& text) {
-  if (TRY(boolean(name, text))) return refused(name, text, "0: class folders give one label each");
-  return {};
-}
-
 Table sagemaker_table() {
   Table t;
   t["num_classes"] = whole(&Hyperparameters::num_classes, 2, 1e6);
@@ -204,7 +199,7 @@ Table sagemaker_table() {
   t["lr_scheduler_factor"] = real(&Hyperparameters::lr_scheduler_factor, 0, 1);
   t["lr_scheduler_step"] = set_scheduler_steps;
   t["mini_batch_size"] = whole(&Hyperparameters::mini_batch_size, 2, 4096);
-  t["multi_label"] = set_multi_label;
+  t["multi_label"] = flag(&Hyperparameters::multi_label);
   t["optimizer"] = [](Hyperparameters& h, std::string_view,
                       const std::string& text) -> Result<void> {
     h.optimizer.kind = TRY(parse_optimizer(text));
@@ -223,6 +218,7 @@ Table sagemaker_table() {
                        const std::string& text) -> Result<void> {
     if (text != "18") return refused(name, text, "18, the one depth of ResNet that is built in");
     h.backbone = "resnet-18";
+    h.backbone_given = true;
     return {};
   };
   t["checkpoint_frequency"] = without_effect("the best epoch is always kept");
@@ -233,9 +229,18 @@ Table sagemaker_table() {
 const Table& table() {
   static const Table all = [] {
     Table t = sagemaker_table();
-    t["backbone"] = one_of<std::string>(
-        &Hyperparameters::backbone,
-        {{"efficientnet-lite0", "efficientnet-lite0"}, {"resnet-18", "resnet-18"}});
+    t["backbone"] = [](Hyperparameters& h, std::string_view name,
+                       const std::string& text) -> Result<void> {
+      h.backbone_given = true;
+      return one_of<std::string>(&Hyperparameters::backbone,
+                                 {{"efficientnet-lite0", "efficientnet-lite0"},
+                                  {"resnet-18", "resnet-18"}})(h, name, text);
+    };
+    t["label_attribute"] = [](Hyperparameters& h, std::string_view,
+                              const std::string& text) -> Result<void> {
+      h.label_attribute = text;
+      return {};
+    };
     t["pretrained_weights"] = [](Hyperparameters& h, std::string_view,
                                  const std::string& text) -> Result<void> {
       h.pretrained_weights = text;

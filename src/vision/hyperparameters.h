@@ -44,12 +44,15 @@ struct Hyperparameters {
   double early_stopping_tolerance = 0;
   bool use_pretrained_model = true;  // SageMaker: 0
   bool use_weighted_loss = false;
+  bool multi_label = false;  // a picture has any number of labels
   Precision precision = Precision::kAuto;
   std::optional<int> resize;  // shorter side before the centre crop
   std::int64_t top_k = 3;     // SageMaker: none
 
   // Ours.
   std::string backbone = "efficientnet-lite0";
+  bool backbone_given = false;
+  std::string label_attribute;     // of an augmented manifest; empty: the only one there is
   std::string pretrained_weights;  // a file, absolute or below the model channel
   FineTune fine_tune = FineTune::kAuto;
   std::optional<int> image_size;  // absent: by the size of the pictures

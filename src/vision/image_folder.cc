@@ -1,6 +1,10 @@
 #include "vision/image_folder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +16,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "vision/record_io.h"
 
 namespace atelier::vision {
 namespace {
@@ -200,7 +205,51 @@ void add_field(Hasher& hasher, std::string_view text) {
   hasher.update(text);
 }
 
+std::span<const std::uint32_t> labels_of(const ImageFolder& folder, const Sample& sample) {
+  if (!folder.multi_label) return {&sample.label, 1};
+  return folder.label_sets[static_cast<std::size_t>(&sample - folder.samples.data())];
+}
+
+// Reads `size` bytes from `offset` on.
+Result<std::span<std::byte>> read_at(const fs::path& path, std::uint64_t offset, std::uint64_t size,
+                                     std::vector<std::byte>& buffer) {
+  const UniqueFd fd = TRY(open_file(path, O_RDONLY));
+  if (buffer.size() < size) buffer.resize(size);
+  std::size_t have = 0;
+  while (have < size) {
+    const ssize_t got =
+        ::pread(fd.get(), buffer.data() + have, size - have, static_cast<off_t>(offset + have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return error_from_errno(fmt::format("read '{}'", path.string()), errno);
+    if (got == 0) return Error{Code::kDataLoss, "the file became shorter while it was read"};
+    have += static_cast<std::size_t>(got);
+  }
+  return std::span(buffer).first(size);
+}
+
+Result<std::uint64_t> size_of(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    return error_from_errno(fmt::format("stat '{}'", path.string()), errno);
+  return static_cast<std::uint64_t>(info.st_size);
+}
+
 }  // namespace
+
+Result<std::span<const std::byte>> read_picture(const ImageFolder& folder, const Sample& sample,
+                                                std::uint64_t max_bytes,
+                                                std::vector<std::byte>& buffer) {
+  const fs::path path = folder.root / sample.path;
+  const bool record = sample.offset != Sample::kWholeFile;
+  const std::uint64_t size = record ? sample.bytes : TRY(size_of(path));
+  if (size > max_bytes) {
+    return Error{Code::kResourceExhausted,
+                 fmt::format("a file of {} bytes, the limit is {}", size, max_bytes)};
+  }
+  const std::span<std::byte> bytes = TRY(read_at(path, record ? sample.offset : 0, size, buffer));
+  if (record) return picture_of_record(bytes);
+  return std::span<const std::byte>(bytes);
+}
 
 Result<ImageFolder> index_image_folder(const fs::path& root, const IndexOptions& options) {
   ImageFolder folder;
@@ -215,11 +264,14 @@ Result<ImageFolder> index_image_folder(const fs::path& root, const IndexOptions&
 Result<std::string> fingerprint(const ImageFolder& folder, bool contents) {
   Hasher hasher(Digest::kSha256);
   for (const std::string& name : folder.classes) add_field(hasher, name);
+  std::vector<std::byte> buffer;
   for (const Sample& sample : folder.samples) {
     add_field(hasher, sample.path);
-    add_field(hasher, std::to_string(sample.bytes));
+    add_field(hasher, fmt::format("{}@{}", sample.bytes, sample.offset));
+    add_field(hasher, fmt::format("{}", fmt::join(labels_of(folder, sample), ",")));
     if (!contents) continue;
-    add_field(hasher, digest(Digest::kSha256, TRY(read_file(folder.root / sample.path))));
+    const auto bytes = TRY(read_picture(folder, sample, std::uint64_t{1} << 30, buffer));
+    add_field(hasher, {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   return to_hex(hasher.finish());
 }

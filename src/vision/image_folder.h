@@ -1,4 +1,5 @@
-// A data set as a folder of class folders, and batches of it.
+// A data set of labelled pictures, and batches of it. Usually it is a folder of class folders;
+// listed_data.h reads the other forms into the same type.
 //
 //   train/ankle-boot/00001.png
 //   train/bag/00002.png                       class 0 is "ankle-boot", class 1 is "bag"
@@ -24,16 +25,27 @@
 namespace atelier::vision {
 
 struct Sample {
-  std::string path;  // from the root, with '/': "ankle-boot/00001.png"
-  std::uint32_t label = 0;
+  static constexpr std::uint64_t kWholeFile = ~std::uint64_t{0};
+
+  std::string path;         // from the root, with '/': "ankle-boot/00001.png"
+  std::uint32_t label = 0;  // of several the first, 0 when there is none
   std::uint64_t bytes = 0;
+  std::uint64_t offset = kWholeFile;  // of a record in a RecordIO file
+
+  // For people: the path, or "train.rec@4096".
+  [[nodiscard]] std::string name() const {
+    return offset == kWholeFile ? path : path + "@" + std::to_string(offset);
+  }
 };
 
 struct ImageFolder {
   std::filesystem::path root;
   std::vector<std::string> classes;         // by number
-  std::vector<Sample> samples;              // by class, then by the byte order of the paths
+  std::vector<Sample> samples;              // in a fixed order; class folders: by class, then path
   std::vector<std::uint64_t> class_counts;  // samples of each class
+  // With several labels a picture: rising class numbers of each sample. Empty otherwise.
+  bool multi_label = false;
+  std::vector<std::vector<std::uint32_t>> label_sets;
   std::vector<std::string>
       warnings;  // empty classes, files that are no pictures, links out of the folder
 };
@@ -49,8 +61,13 @@ struct IndexOptions {
 Result<ImageFolder> index_image_folder(const std::filesystem::path& root,
                                        const IndexOptions& options = {});
 
-// SHA-256 in hexadecimal over the classes and the sorted paths and sizes, and over the contents too
-// when `contents`.
+// The picture's file: read into `buffer`, which grows and is used again; the span lies in it.
+Result<std::span<const std::byte>> read_picture(const ImageFolder& folder, const Sample& sample,
+                                                std::uint64_t max_bytes,
+                                                std::vector<std::byte>& buffer);
+
+// SHA-256 in hexadecimal over the classes and the samples' paths, sizes and labels, and over the
+// contents too when `contents`.
 Result<std::string> fingerprint(const ImageFolder& folder, bool contents);
 
 // 0..count-1 in an order that depends on (seed, epoch) alone.

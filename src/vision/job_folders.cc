@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include "base/file.h"
@@ -48,6 +50,29 @@ Result<std::optional<std::filesystem::path>> checkpoint_folder(const JobFolders&
   return std::filesystem::is_directory(usual, ignored) ? Found(usual) : Found();
 }
 
+ChannelConfig channel_config(const JobFolders& folders, std::string_view channel) {
+  ChannelConfig result;
+  const Result<json::value> config = read_json_file(folders.config("inputdataconfig.json"));
+  const json::value* entry = config ? find_member(*config, channel) : nullptr;
+  if (entry == nullptr) return result;
+  std::string type = find_string(*entry, "ContentType").value_or("");
+  std::erase_if(type, [](unsigned char c) { return std::isspace(c) != 0; });
+  std::ranges::transform(type, type.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  result.content_type = type.substr(0, type.find(';'));
+  constexpr std::string_view kLabelFormat = ";label-format=";
+  if (const std::size_t at = type.find(kLabelFormat); at != std::string::npos) {
+    const std::string rest = type.substr(at + kLabelFormat.size());
+    result.label_format = rest.substr(0, rest.find(';'));
+  }
+  if (const json::array* names = find_array(*entry, "AttributeNames")) {
+    for (const json::value& name : *names) {
+      if (name.is_string()) result.attribute_names.emplace_back(name.as_string());
+    }
+  }
+  return result;
+}
+
 Result<void> check_job(const JobFolders& folders) {
   const std::filesystem::path resources = folders.config("resourceconfig.json");
   if (std::filesystem::exists(resources)) {
@@ -70,7 +95,7 @@ Result<void> check_job(const JobFolders& folders) {
       return Error{
           Code::kInvalidArgument,
           fmt::format("channel '{}' has TrainingInputMode '{}' and RecordWrapperType '{}'; it "
-                      "must be File or FastFile, and None, with one folder for each class",
+                      "must be File or FastFile, and None (a .rec file is read as it is)",
                       std::string(name), mode, wrapper)};
     }
   }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -30,7 +31,16 @@ JobFolders job_folders_from_environment();
 Result<std::optional<std::filesystem::path>> checkpoint_folder(const JobFolders& folders,
                                                                const std::string& asked);
 
-// Refuses what this program cannot do: several hosts, Pipe channels, RecordIO.
+// What inputdataconfig.json says of a channel.
+struct ChannelConfig {
+  std::string content_type;  // in lower case, without parameters; empty: none
+  std::string label_format;  // the parameter of that name
+  // Of an augmented manifest, whose lines then lie in the file CHANNEL-manifest beside the folder.
+  std::vector<std::string> attribute_names;
+};
+ChannelConfig channel_config(const JobFolders& folders, std::string_view channel);
+
+// Refuses what this program cannot do: several hosts, Pipe channels.
 Result<void> check_job(const JobFolders& folders);
 
 // Writes the reason of a failure where the platform looks for it; never over one that is there.

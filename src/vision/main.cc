@@ -55,15 +55,23 @@ void print_line(const std::string& line) {
   std::fflush(stdout);
 }
 
-// 1: the caller's data or settings; 2: the machine or a bug of ours.
-int exit_code(const Error& error) {
+// The exit codes of `atelier`, as far as they can come up here.
+enum ExitCode : int {
+  kOk = 0,
+  kFailed = 1,    // the machine, or a bug of ours
+  kUsage = 2,     // the caller's arguments, settings or data
+  kNotThere = 5,  // a file or channel that does not exist
+};
+ExitCode exit_code(const Error& error) {
   switch (error.code) {
     case Code::kInternal:
     case Code::kIo:
     case Code::kResourceExhausted:
-      return 2;
+      return kFailed;
+    case Code::kNotFound:
+      return kNotThere;
     default:
-      return 1;
+      return kUsage;
   }
 }
 
@@ -73,7 +81,7 @@ int train() {
   std::signal(SIGTERM, request_stop);
   std::signal(SIGINT, request_stop);
   const Result<void> result = run_training(command);
-  if (result) return 0;
+  if (result) return kOk;
   std::fprintf(stderr, "error: %s\n", result.error().message.c_str());
   write_failure(command.folders, result.error());
   return exit_code(result.error());
@@ -81,7 +89,7 @@ int train() {
 
 int predict(const PredictCommand& command) {
   const Result<std::size_t> failed = run_prediction(command);
-  if (failed) return *failed == 0 ? 0 : 1;
+  if (failed) return *failed == 0 ? kOk : kUsage;
   std::fprintf(stderr, "error: %s\n", failed.error().message.c_str());
   return exit_code(failed.error());
 }
@@ -111,6 +119,10 @@ int main(int argc, char** argv) {
   predict_command->add_flag("--probabilities", prediction.probabilities,
                             "show the probabilities of all classes");
   predict_command->add_option("files", prediction.files, "picture files")->required();
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kUsage;
+  }
   return *train_command ? train() : predict(prediction);
 }

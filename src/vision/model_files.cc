@@ -52,8 +52,9 @@ Result<void> save_model(const std::filesystem::path& folder, const Model& model,
   if (model.flip_average) views.emplace_back("mirrored");
   preprocess["views"] = std::move(views);
   TRY(save_weights(folder / "model.safetensors", model.network));
-  TRY(write_file_durably(folder / "classes.json",
-                         pretty_json(json::object{{"classes", std::move(classes)}}) + "\n"));
+  json::object named{{"classes", std::move(classes)}};
+  if (model.multi_label) named["multi_label"] = true;
+  TRY(write_file_durably(folder / "classes.json", pretty_json(named) + "\n"));
   TRY(write_file_durably(folder / "preprocess.json", pretty_json(preprocess) + "\n"));
   return write_file_durably(folder / "model_card.json", pretty_json(card) + "\n");
 }
@@ -67,32 +68,44 @@ Result<Model> load_model(const std::filesystem::path& path, const std::filesyste
     TRY(unpack_model(path, scratch));
     folder = scratch;
   }
-  const json::value card = TRY(read_json_file(folder / "model_card.json"));
-  const json::value classes = TRY(read_json_file(folder / "classes.json"));
-  const json::value preprocess = TRY(read_json_file(folder / "preprocess.json"));
-  const std::string backbone = find_string(card, "backbone").value_or("");
-  const json::array* names = find_array(classes, "classes");
-  if (names == nullptr) {
-    return Error{Code::kInvalidArgument,
-                 fmt::format("'{}' names no classes", (folder / "classes.json").string())};
-  }
+  ModelFacts facts = TRY(read_model_facts(folder));
   Model model;
-  for (const json::value& name : *names) {
-    if (!name.is_string()) return Error{Code::kInvalidArgument, "a class name is no string"};
-    model.classes.emplace_back(name.as_string());
-  }
-  model.network = TRY(make_network(backbone, static_cast<std::int64_t>(model.classes.size()), 0));
+  model.classes = std::move(facts.classes);
+  model.preprocess = facts.preprocess;
+  model.flip_average = facts.flip_average;
+  model.multi_label = facts.multi_label;
+  model.network =
+      TRY(make_network(facts.backbone, static_cast<std::int64_t>(model.classes.size()), 0));
   const WeightsReport report = TRY(load_weights(model.network, folder / "model.safetensors"));
   if (!report.classifier_loaded) {
     return Error{Code::kInvalidArgument,
                  fmt::format("the classifier of '{}' does not have {} classes", path.string(),
                              model.classes.size())};
   }
-  model.preprocess = TRY(preprocess_from_json(preprocess));
-  if (const json::array* views = find_array(preprocess, "views")) {
-    model.flip_average = views->size() > 1;
-  }
   return model;
+}
+
+Result<ModelFacts> read_model_facts(const std::filesystem::path& folder) {
+  const json::value card = TRY(read_json_file(folder / "model_card.json"));
+  const json::value classes = TRY(read_json_file(folder / "classes.json"));
+  const json::value preprocess = TRY(read_json_file(folder / "preprocess.json"));
+  const json::array* names = find_array(classes, "classes");
+  if (names == nullptr) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("'{}' names no classes", (folder / "classes.json").string())};
+  }
+  ModelFacts facts;
+  facts.backbone = find_string(card, "backbone").value_or("");
+  facts.multi_label = find_bool(classes, "multi_label").value_or(false);
+  for (const json::value& name : *names) {
+    if (!name.is_string()) return Error{Code::kInvalidArgument, "a class name is no string"};
+    facts.classes.emplace_back(name.as_string());
+  }
+  facts.preprocess = TRY(preprocess_from_json(preprocess));
+  if (const json::array* views = find_array(preprocess, "views")) {
+    facts.flip_average = views->size() > 1;
+  }
+  return facts;
 }
 
 }  // namespace atelier::vision

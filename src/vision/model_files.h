@@ -1,6 +1,7 @@
 // The trained model as files, as they lie in model.tar.gz:
 //   model.safetensors   weights
-//   classes.json        {"classes": ["ankle-boot", ...]} in the order of the outputs
+//   classes.json        {"classes": ["ankle-boot", ...]} in the order of the outputs, and
+//                       "multi_label": true where a picture may have several
 //   preprocess.json     from a picture to the network's input, and the views that are averaged
 //   model_card.json     what it was made from, with what, and how good it is
 #pragma once
@@ -21,6 +22,7 @@ struct Model {
   std::vector<std::string> classes;
   Preprocess preprocess;
   bool flip_average = false;
+  bool multi_label = false;
 };
 
 // Each file appears whole or not at all; model_card.json, written last, marks a complete model.
@@ -29,6 +31,16 @@ Result<void> save_model(const std::filesystem::path& folder, const Model& model,
 
 // From a folder, or from a model.tar.gz that is unpacked into `scratch`.
 Result<Model> load_model(const std::filesystem::path& path, const std::filesystem::path& scratch);
+
+// What a model's files say besides its weights, without reading them.
+struct ModelFacts {
+  std::string backbone;
+  std::vector<std::string> classes;
+  Preprocess preprocess;
+  bool flip_average = false;
+  bool multi_label = false;
+};
+Result<ModelFacts> read_model_facts(const std::filesystem::path& folder);
 
 // Unpacks a model.tar.gz: plain files at its top only, at most 8 GB.
 Result<void> unpack_model(const std::filesystem::path& archive,

@@ -32,6 +32,12 @@ json::object row_to_json(const std::string& file, std::span<const float> row, co
         {{"label", model.classes[order[i]]}, {"index", order[i]}, {"probability", row[order[i]]}});
   }
   json::object line{{"file", file}, {"top", std::move(top)}};
+  if (model.multi_label) {
+    json::array& labels = line["labels"].emplace_array();
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      if (row[c] >= 0.5F) labels.emplace_back(model.classes[c]);
+    }
+  }
   if (command.probabilities) line["prediction"] = json::array(row.begin(), row.end());
   return line;
 }
@@ -54,7 +60,7 @@ std::size_t predict_batch(const Model& model, const PredictCommand& command, std
   at::Tensor probabilities;
   if (batch.count > 0) {
     probabilities = class_probabilities(model.network, batch_tensor(batch, model.preprocess),
-                                        Engine::kFused, model.flip_average);
+                                        Engine::kFused, model.flip_average, model.multi_label);
   }
   const std::size_t classes = model.classes.size();
   std::size_t failed = 0;

@@ -20,7 +20,8 @@ struct PredictCommand {
 };
 
 // One line a file, in their order: {"file", "top": [{"label", "index", "probability"}]} or {"file",
-// "error"}. Returns how many files could not be read.
+// "error"}; a model with several labels a picture adds "labels", those from a probability of 1/2
+// on. Returns how many files could not be read.
 Result<std::size_t> run_prediction(const PredictCommand& command);
 
 }  // namespace atelier::vision

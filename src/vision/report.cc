@@ -14,10 +14,12 @@ namespace atelier::vision {
 Result<Image> mistake_sheet(const ImageFolder& folder, const std::vector<Mistake>& mistakes,
                             const std::string& title) {
   std::vector<Tile> tiles;
+  std::vector<std::byte> buffer;
   for (const Mistake& mistake : mistakes) {
-    const std::string bytes = TRY(read_file(folder.root / folder.samples[mistake.index].path));
+    const auto bytes =
+        TRY(read_picture(folder, folder.samples[mistake.index], ImageLimits{}.max_bytes, buffer));
     Tile tile;
-    TRY(decode_image(std::as_bytes(std::span(bytes)), {}, tile.picture));
+    TRY(decode_image(bytes, {}, tile.picture));
     tile.captions = {folder.classes[mistake.truth],
                      fmt::format("> {} {:.0f}%", folder.classes[mistake.guess],
                                  static_cast<double>(mistake.probability) * 100)};
@@ -84,6 +86,8 @@ Result<void> write_reports(const std::filesystem::path& folder,
   }
   TRY(write_file_durably(folder / "evaluation.json", pretty_json(all) + "\n"));
   const NamedEvaluation& shown = parts.front();
+  // With several labels a picture nothing is taken for something else.
+  if (shown.run->evaluation.multi_label) return {};
   const Image sheet =
       TRY(mistake_sheet(*shown.folder, shown.run->mistakes,
                         fmt::format("most confident mistakes on the {} pictures", shown.name)));

@@ -19,8 +19,8 @@ Result<Image> mistake_sheet(const ImageFolder& folder, const std::vector<Mistake
 // Truth down, prediction across, darker is more; with counts where they fit.
 Image confusion_picture(const Evaluation& evaluation, const std::vector<std::string>& classes);
 
-// evaluation.json, mistakes.png and confusion.png in `folder`. `parts` are named evaluations, the
-// first of which the pictures show.
+// evaluation.json, and with one label a picture mistakes.png and confusion.png, in `folder`.
+// `parts` are named evaluations, the first of which the pictures show.
 struct NamedEvaluation {
   std::string name;
   const ImageFolder* folder = nullptr;

@@ -66,7 +66,7 @@ atelier_library(training
 set_source_files_properties(kernels.cc optimizer.cc PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")
 
 atelier_library(vision
-  SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc model_files.cc ops.cc predict_command.cc
+  SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc incremental.cc model_files.cc ops.cc predict_command.cc
           pretrained.cc train_command.cc
   DEPS atelier_training
   PRIVATE_DEPS atelier_archives)
@@ -76,8 +76,8 @@ target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
 add_executable(atelier-vision main.cc)
 target_link_libraries(atelier-vision PRIVATE atelier_vision CLI11::CLI11 atelier_flags)
 
-atelier_test(training_test SOURCES checkpoint_test.cc training_test.cc DEPS atelier_training)
-atelier_test(vision_test SOURCES vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 900)
+atelier_test(training_test SOURCES checkpoint_test.cc training_data_test.cc training_test.cc DEPS atelier_training)
+atelier_test(vision_test SOURCES training_inputs_test.cc vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 900)
 # As the program sets it for itself: threads that spin take minutes where processors are shared.
 set_tests_properties(vision_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 

@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "vision/head.h"
 #include "vision/host_probe.h"
+#include "vision/incremental.h"
 #include "vision/model_files.h"
 #include "vision/pretrained.h"
 #include "vision/report.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr std::size_t kWarmStartPictures = 10'000;
 constexpr double kSecondsBetweenLines = 3;
 // Raised when the meaning of a checkpoint, or what a step computes, changes.
-constexpr int kCheckpointFormat = 1;
+constexpr int kCheckpointFormat = 2;
 
 // One job from hyperparameters to files; each member function is a phase. One thread.
 class Job {
@@ -69,17 +70,35 @@ class Job {
     return {};
   }
 
+  // A model of ours in the 'model' channel is trained on, whatever use_pretrained_model says, as
+  // SageMaker has it: its network, classes and preprocessing must be those of this job.
+  Result<void> look_for_earlier_model() {
+    if (!h_.pretrained_weights.empty()) return {};
+    const auto channel = command_.folders.channel({"model"});
+    if (!channel) return {};
+    scratch_.emplace(TRY(TempFolder::create()));
+    const auto earlier = TRY(find_earlier_model(*channel, scratch_->path()));
+    if (!earlier) return {};
+    TRY(continue_model(*earlier, data_.train, h_));
+    earlier_ = *earlier;
+    print(fmt::format("incremental: backbone={} image_size={} classes={}", earlier_->backbone,
+                      earlier_->preprocess.width, earlier_->classes.size()));
+    return {};
+  }
+
   Result<void> make_model() {
+    TRY(look_for_earlier_model());
     const int size = h_.image_size ? *h_.image_size : TRY(suitable_image_size(data_.train));
     h_.image_size = size;
     model_.classes = data_.train.classes;
-    model_.preprocess = default_preprocess(h_.backbone, size);
+    model_.multi_label = h_.multi_label;
+    model_.preprocess = earlier_ ? earlier_->preprocess : default_preprocess(h_.backbone, size);
     if (h_.resize) model_.preprocess.resize = *h_.resize;
     model_.flip_average = h_.flip_average && h_.random_flip;
     TRY(check_preprocess(model_.preprocess));
     model_.network =
         TRY(make_network(h_.backbone, static_cast<std::int64_t>(model_.classes.size()), h_.seed));
-    if (h_.use_pretrained_model) TRY(load_pretrained());
+    if (h_.use_pretrained_model || earlier_) TRY(load_pretrained());
     end_phase("weights");
     return {};
   }
@@ -192,17 +211,9 @@ class Job {
     };
   }
 
-  // Classes seldom seen weigh more: n / (classes * count of the class).
   [[nodiscard]] at::Tensor class_weights() const {
     if (!h_.use_weighted_loss) return {};
-    const auto counts = data_.trained_counts();
-    at::Tensor weights = at::zeros({static_cast<std::int64_t>(counts.size())}, at::kFloat);
-    for (std::size_t c = 0; c < counts.size(); ++c) {
-      if (counts[c] == 0) continue;
-      weights.data_ptr<float>()[c] = static_cast<float>(data_.train_order.size()) /
-                                     static_cast<float>(counts.size() * counts[c]);
-    }
-    return weights;
+    return loss_weights(data_.trained_counts(), data_.train_order.size(), h_.multi_label);
   }
 
   Result<void> train_head() {
@@ -348,8 +359,9 @@ class Job {
     if (!run) return run.error();
     test_ = *std::move(run);
     print(fmt::format("Test-accuracy={:.6f}", test_->evaluation.top_1));
-    print(
-        fmt::format("Test-top_k_accuracy_{}={:.6f}", test_->evaluation.k, test_->evaluation.top_k));
+    print(h_.multi_label ? fmt::format("Test-f1={:.6f}", test_->evaluation.micro_f1)
+                         : fmt::format("Test-top_k_accuracy_{}={:.6f}", test_->evaluation.k,
+                                       test_->evaluation.top_k));
     end_phase("test");
     return {};
   }
@@ -404,17 +416,7 @@ class Job {
     training["seconds"] = std::move(durations);
     training["processor_seconds"] = process_seconds();
     if (!tuned_) return training;
-    json::array epochs;
-    for (const EpochRecord& r : tuned_->epochs) {
-      epochs.push_back({{"epoch", r.epoch},
-                        {"seconds", r.seconds},
-                        {"train_loss", r.train_loss},
-                        {"train_accuracy", r.train_accuracy},
-                        {"validation_accuracy", r.validation_accuracy},
-                        {"validation_top_k_accuracy", r.validation_top_k},
-                        {"validation_loss", r.validation_loss}});
-    }
-    training["epochs"] = std::move(epochs);
+    training["epochs"] = epochs_to_json(tuned_->epochs, h_.multi_label);
     training["best_epoch"] = tuned_->best_epoch;
     training["pictures"] = tuned_->pictures;
     training["images_per_second"] = tuned_->images_per_second;
@@ -463,6 +465,8 @@ class Job {
   std::optional<Budget> budget_;
   TrainingData data_;
   Model model_;
+  std::optional<TempFolder> scratch_;
+  std::optional<ModelFacts> earlier_;
   std::optional<WeightsReport> weights_;
   HostChoice host_;
   FineTune mode_ = FineTune::kHead;

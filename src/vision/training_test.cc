@@ -58,7 +58,8 @@ TEST(Hyperparameters, ARefusalNamesNameValueAndLimit) {
   EXPECT_THAT(refusal({{"optimizer", "adamax"}}), HasSubstr("none of sgd, nag, adam"));
   EXPECT_THAT(refusal({{"lr_scheduler_step", "20,10"}}), HasSubstr("increasing"));
   EXPECT_THAT(refusal({{"image_shape", "1,28,28"}}), HasSubstr("3,SIZE,SIZE"));
-  EXPECT_THAT(refusal({{"multi_label", "1"}}), HasSubstr("'multi_label' is '1'"));
+  EXPECT_THAT(refusal({{"multi_label", "2"}}), HasSubstr("'multi_label' is '2'"));
+  EXPECT_THAT(refusal({{"checkpoint", "here"}}), HasSubstr("the absolute path of a folder"));
   EXPECT_THAT(refusal({{"resize", "32"}, {"image_size", "64"}}), HasSubstr("at least image_size"));
 }
 
@@ -91,6 +92,26 @@ TEST(Evaluation, CountsRanksPerClassAndTies) {
   EXPECT_DOUBLE_EQ(e.macro_recall, 1.0 / 3);
   EXPECT_EQ(e.confusion[1 * 3 + 0], 2U);
   EXPECT_EQ(most_confused(e, 1).front().truth, 1U);
+}
+
+TEST(Evaluation, SeveralLabelsAPictureAreCountedByClass) {
+  Evaluator evaluator(3, 2, true);
+  using Set = std::vector<std::uint32_t>;
+  evaluator.add_set(std::vector<float>{0.9F, 0.2F, 0.5F}, Set{0, 2});  // all right
+  evaluator.add_set(std::vector<float>{0.9F, 0.6F, 0.1F}, Set{0});     // one too many
+  evaluator.add_set(std::vector<float>{0.4F, 0.1F, 0.1F}, Set{0});     // one missed
+  evaluator.add_set(std::vector<float>{0.1F, 0.1F, 0.1F}, Set{});      // none, and so it is
+  const Evaluation e = evaluator.finish();
+  EXPECT_DOUBLE_EQ(e.top_1, 10.0 / 12);
+  EXPECT_DOUBLE_EQ(e.exact, 0.5);
+  EXPECT_DOUBLE_EQ(e.micro_precision, 3.0 / 4);
+  EXPECT_DOUBLE_EQ(e.micro_recall, 3.0 / 4);
+  EXPECT_DOUBLE_EQ(e.micro_f1, 3.0 / 4);
+  EXPECT_DOUBLE_EQ(e.classes[0].recall(), 2.0 / 3);
+  EXPECT_TRUE(most_confused(e, 5).empty());
+  const json::object report = evaluation_to_json(e, {"a", "b", "c"});
+  EXPECT_FALSE(report.contains("confusion"));
+  EXPECT_DOUBLE_EQ(report.at("micro").at("f1").as_double(), 0.75);
 }
 
 TEST(Evaluation, KIsCutToTheNumberOfClassesAndNaNIsAlwaysWrong) {

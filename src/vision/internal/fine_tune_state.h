@@ -61,6 +61,11 @@ void transfer(Archive& archive, const std::string& name, EvaluationRun& run) {
   archive(name + "macro_precision", e.macro_precision);
   archive(name + "macro_f1", e.macro_f1);
   archive(name + "macro_top_k", e.macro_top_k);
+  archive(name + "multi_label", e.multi_label);
+  archive(name + "micro_precision", e.micro_precision);
+  archive(name + "micro_recall", e.micro_recall);
+  archive(name + "micro_f1", e.micro_f1);
+  archive(name + "exact", e.exact);
   archive(name + "classes", e.classes);
   archive(name + "confusion", e.confusion);
   archive(name + "mistakes", run.mistakes);
