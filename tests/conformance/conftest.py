@@ -27,3 +27,13 @@ def pictures(atelier_server):
     atelier_server.run("dataset", "import", "fashion-mnist", prefix, "--limit", "600",
                        "--validation", "200")
     return prefix
+
+
+@pytest.fixture(scope="session")
+def sdk_config(atelier_server, tmp_path_factory):
+    """What `atelier init` writes for the SDK, in a place of the test's own."""
+    folder = tmp_path_factory.mktemp("sdk-config")
+    atelier_server.run("init", "--sdk-config", str(folder / "config.yaml"),
+                       "--metadata", str(folder / "resource-metadata.json"))
+    os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = str(folder / "config.yaml")
+    return folder

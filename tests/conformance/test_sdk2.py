@@ -217,16 +217,6 @@ SCENARIOS = {"article": fit_article, "builtin": fit_builtin, "failing": fit_fail
 
 
 @pytest.fixture(scope="session")
-def sdk_config(atelier_server, tmp_path_factory):
-    """What `atelier init` writes for the SDK, in a place of the test's own."""
-    folder = tmp_path_factory.mktemp("sdk-config")
-    atelier_server.run("init", "--sdk-config", str(folder / "config.yaml"),
-                       "--metadata", str(folder / "resource-metadata.json"))
-    os.environ["SAGEMAKER_USER_CONFIG_OVERRIDE"] = str(folder / "config.yaml")
-    return folder
-
-
-@pytest.fixture(scope="session")
 def crash_server(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("crash") / "data").start()
     yield server
