@@ -188,7 +188,7 @@ class JobRun {
       return {};
     }
     if (!spec_.network_isolation) {
-      slot_ = TRY(take_network_slot(folder_.parent_path()));
+      slot_ = TRY(take_network_slot(folder_.parent_path(), job_, stop_, *log_));
       job_.network_slot = slot_->number;
     } else if (!members_->empty()) {
       network_ = TRY(compute::SharedNetwork::create());

@@ -10,6 +10,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 
 #include "agent/journal.h"
 #include "agent/log_file.h"
@@ -49,6 +50,18 @@ class MembersTest : public testing::Test {
       instance.vcpus = 1;
       instance.memory_gib = 1;
     }
+  }
+  // As ModelTrainer starts it.
+  void program_of_sdk_v3(const std::string& script) {
+    program("");
+    spec_.container_entrypoint = {"/bin/bash", "-c"};
+    spec_.container_arguments = {": /opt/ml/input/data/sm_drivers/sm_train.sh; " + script};
+  }
+  // As another such job that runs.
+  UniqueFd hold_the_built_in_port() {
+    const fs::path folder = folder_.path() / ".network";
+    make_folders(folder).value();
+    return lock_file(folder / "0").value();
   }
   void launch() {
     write_file_durably(job_ / "spec.json", to_json(spec_), 0600).value();
@@ -134,7 +147,7 @@ TEST_F(MembersTest, InstancesReachEachOtherAndAreDeliveredAsOne) {
   const JournalEvent last = end();
   ASSERT_EQ(last.kind, "completed") << last.message << all_logs();
   EXPECT_THAT(log("algo-1"), HasSubstr("hello from algo-2"));
-  EXPECT_THAT(log("algo-1"), HasSubstr("127.77.0.1 algo-1\n127.77.0.2 algo-2"));
+  EXPECT_THAT(log("algo-1"), HasSubstr("127.77.1.1 algo-1\n127.77.1.2 algo-2"));
   EXPECT_EQ(untar("job/output/model.tar.gz"), "./algo-1:algo-1\n./algo-2:algo-2\n./both:algo-1\n");
   EXPECT_THAT(read_file(instance_folder(job_, "algo-2") / "metrics.jsonl").value(),
               HasSubstr("\"v\":2"));
@@ -159,10 +172,39 @@ TEST_F(MembersTest, WithIsolationTheyReachEachOtherAndNobodyElse) {
   EXPECT_THAT(log("algo-1"), HasSubstr("hello from algo-2"));
 }
 
+TEST_F(MembersTest, JobsOfTheSdkV3MeetNoOtherAtThePortThatIsBuiltIn) {
+  program_of_sdk_v3("getent hosts algo-1");
+  std::optional<UniqueFd> other = hold_the_built_in_port();
+  launch();
+  wait_for_line("algo-1", "waits for the end of another job");
+  EXPECT_FALSE(fs::exists(instance_folder(job_, "algo-2") / "journal.jsonl"));
+  other.reset();
+  const JournalEvent last = end();
+  ASSERT_EQ(last.kind, "completed") << last.message << all_logs();
+  EXPECT_THAT(log("algo-2"), HasSubstr("127.77.0.1"));
+}
+
+TEST_F(MembersTest, AStopEndsTheWaitForThatPort) {
+  program_of_sdk_v3("echo ran");
+  const UniqueFd other = hold_the_built_in_port();
+  launch();
+  wait_for_line("algo-1", "waits for the end of another job");
+  request_stop(job_).value();
+  EXPECT_EQ(end().kind, "stopped");
+  EXPECT_THAT(log("algo-1"), Not(HasSubstr("ran")));
+}
+
 TEST_F(MembersTest, OneThatFailsEndsTheOthersAndIsTheCause) {
+  // It fails when the others have told it that they would notice.
   program(
-      "case $(hostname) in algo-3) echo no pictures > /opt/ml/output/failure; exit 3;; esac; "
-      "trap 'echo asked to stop; exit 9' TERM; while :; do sleep 0.1; done",
+      R"(
+        if [ $(hostname) = algo-3 ]; then
+          python3 -c 'import socket; s = socket.create_server(("algo-3", 7791)); s.accept(); s.accept()'
+          echo no pictures > /opt/ml/output/failure; exit 3
+        fi
+        trap 'echo asked to stop; exit 9' TERM
+        until echo ready 2>/dev/null >/dev/tcp/algo-3/7791; do sleep 0.1; done
+        while :; do sleep 0.1; done)",
       3);
   launch();
   const JournalEvent last = end();
