@@ -17,7 +17,6 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <condition_variable>
@@ -29,6 +28,7 @@
 #include "base/log.h"
 #include "http/internal/connection.h"
 #include "http/internal/tls_relay.h"
+#include "http/internal/workers.h"
 
 namespace atelier::http {
 
@@ -102,7 +102,7 @@ struct Server::State {
   tcp::acceptor acceptor{control};
   asio::steady_timer slot_free{control};
   asio::steady_timer tick{control};
-  asio::thread_pool workers;
+  internal::Workers workers;
   std::vector<std::thread> threads;
   tcp::endpoint local;
   std::atomic<bool> stopping{false};
@@ -115,7 +115,7 @@ struct Server::State {
   int loops = 0;                                   // accept_loop and keep_time, guarded by mutex
 
   State(const ServerOptions& given, Handler& to)
-      : options(given), handler(to), workers(std::max(1u, given.worker_threads)) {}
+      : options(given), handler(to), workers(given.worker_threads) {}
 
   Result<void> listen();
   void run();
@@ -235,7 +235,7 @@ void Server::State::begin(Link::Socket socket, std::string peer, bool over_tls) 
   }
   // On the workers from one end to the other: the threads that move bytes only say that there are
   // some. So a request is handed from thread to thread once, where its first bytes come.
-  asio::co_spawn(workers.get_executor(), serve(std::move(link)), asio::detached);
+  asio::co_spawn(workers.executor(), serve(std::move(link)), asio::detached);
 }
 
 asio::awaitable<void> Server::State::serve_tls(tcp::socket socket, std::string peer,
@@ -364,7 +364,7 @@ asio::awaitable<void> Server::State::serve(std::shared_ptr<Link> link) {
         next = link->connection.work();
         // It had its turn; others come before it goes on.
         if (next == Connection::Next::kWork) {
-          co_await asio::post(workers.get_executor(), asio::use_awaitable);
+          co_await asio::post(workers.executor(), asio::use_awaitable);
         }
         break;
       case Connection::Next::kClose:
