@@ -617,6 +617,22 @@ TEST_F(AgentTest, AnInterruptedJobsLastCheckpointIsThereForItsNextAttempt) {
   EXPECT_THAT(log(), HasSubstr("goes on at 17"));
 }
 
+TEST_F(AgentTest, AJobThatEndsBeforeItsProgramStartsLeavesItsCheckpointsInS3) {
+  for (const char* key : {"ckpt/a/1", "ckpt/a/2", "ckpt/a/3"})
+    store_->put("data", key, key, {}).value();
+  // The folder of the code takes a while to go, in which whoever still looks finds nothing.
+  const fs::path code = folder_.path() / "code/many";
+  make_folders(code).value();
+  for (int i = 0; i < 4'000; ++i) std::ofstream{code / std::to_string(i)};
+  script({{"train.py", "print('ran')\n"}}, "no-such-entry-point.py");
+  spec_.checkpoints = {"s3://data/ckpt/a", "/tmp/ck"};
+  EXPECT_THAT(run().message, StartsWith("ClientError"));
+  EXPECT_THAT(log(), HasSubstr("3 files, 24 bytes restored"));
+  EXPECT_THAT(log(), Not(HasSubstr("ran")));
+  EXPECT_THAT(keys("data"),
+              ElementsAre("ckpt/a/1", "ckpt/a/2", "ckpt/a/3", "source/sourcedir.tar.gz"));
+}
+
 TEST_F(AgentTest, CheckpointsThatCannotBeReadAreAClientErrorWithTheirPlace) {
   spec_.checkpoints = {"s3://no-such-bucket/x", "/opt/ml/checkpoints"};
   native("echo ran");

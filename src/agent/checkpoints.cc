@@ -118,6 +118,11 @@ void Checkpoints::look() {
   for (const Folder& folder : folders_) folder.sync->look();
 }
 
+void Checkpoints::abandon() {
+  deadline_ = Steady::now().time_since_epoch().count();
+  for (const Folder& folder : folders_) folder.sync->stop();
+}
+
 Result<void> Checkpoints::finish(ProgramState state, std::optional<Steady::time_point> deadline) {
   deadline_ = deadline.value_or(Steady::time_point::max()).time_since_epoch().count();
   Result<void> outcome;
@@ -139,6 +144,16 @@ std::vector<std::string> Checkpoints::warnings() const {
   std::vector<std::string> words;
   for (const Folder& folder : folders_) {
     const SyncReport report = folder.sync->report();
+    if (report.folder_gone) {
+      words.push_back(fmt::format(
+          "{}: {} is not there any more, so nothing of it was copied; {} is left as it was",
+          folder.title, folder.local_path, folder.target.uri()));
+    }
+    if (report.unrestored) {
+      words.push_back(fmt::format(
+          "{}: nothing in {} was copied, for not all of {} was restored when the job ended",
+          folder.title, folder.local_path, folder.target.uri()));
+    }
     if (!report.left_out.empty()) {
       words.push_back(fmt::format(
           "{}: {} files in {} were not copied, for the program was killed and they may be half "

@@ -6,6 +6,7 @@
 //   checkpoints->begin()                      before the program starts
 //   checkpoints->look()                       right before the program is sent a signal, and from
 //                                             then on until it has ended
+//   checkpoints->abandon()                    when no program comes to run
 //   checkpoints->finish(state, deadline)      once the program has ended, by this agent or the next
 //
 // A program that is to go on elsewhere (an interrupted spot job) has its last state in S3 when
@@ -43,6 +44,8 @@ class Checkpoints {
   Result<void> restore();
   Result<void> begin();
   void look();
+  // Ends the watching at once and copies nothing more: for a program that has not run.
+  void abandon();
   // Brings S3 up to date. Waits for a store that is away, until the deadline if there is one
   // (kCancelled). May be repeated.
   Result<void> finish(ProgramState state,

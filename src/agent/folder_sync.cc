@@ -77,6 +77,7 @@ Result<std::unique_ptr<FolderSync>> FolderSync::open(objects::ObjectStore& store
   if (read) {
     for (const auto& [name, version] : read->copied) sync->ledger_.copied(name, version);
     for (const auto& [name, version] : read->queued) sync->ledger_.queued(name, version);
+    sync->restoring_ = read->restoring;
   } else if (read.error().code != Code::kNotFound) {
     return read.error();
   }
@@ -88,11 +89,15 @@ std::string FolderSync::path_of(const std::string& name) const {
 }
 
 Result<void> FolderSync::restore(const objects::Progress& progress) {
+  restoring_ = true;
   // A bucket that is not there is an error, a prefix without objects is the first start.
   objects::ListOptions first;
   first.prefix = options_.target.key;
   first.max_keys = 1;
   const objects::ListPage page = TRY(store_.list(options_.target.bucket, first));
+  SyncRecords::Read begun;
+  begun.restoring = true;
+  records_ = TRY(SyncRecords::create(options_.records, begun));
   const std::filesystem::path inside = tree_.folder() / folder_;
   if (!page.objects.empty()) {
     const auto filled =
@@ -116,6 +121,7 @@ Result<void> FolderSync::restore(const objects::Progress& progress) {
     ledger_.copied(name, seen.version);
   }
   records_ = TRY(SyncRecords::create(options_.records, {ledger_.copied(), ledger_.queued()}));
+  restoring_ = false;
   return {};
 }
 
@@ -183,12 +189,14 @@ Result<SyncStep> FolderSync::next_step(ProgramState state) {
   using Steady = std::chrono::steady_clock;
   const std::lock_guard lock{mutex_};
   const Steady::time_point begin = Steady::now();
-  const Look look =
-      TRY(look_at_folder(tree_, folder_, [this](std::string_view name, const FileVersion& version) {
+  const Result<Look> look =
+      look_at_folder(tree_, folder_, [this](std::string_view name, const FileVersion& version) {
         return ledger_.is_copied(name, version);
-      }));
+      });
+  report_.folder_gone = !look && look.error().code == Code::kNotFound;
+  if (!look) return look.error();
   look_cost_ = std::chrono::duration_cast<std::chrono::milliseconds>(Steady::now() - begin);
-  SyncStep step = ledger_.next(look, state);
+  SyncStep step = ledger_.next(*look, state);
   report_.left_out = step.left_out;
   report_.no_key = step.no_key;
   return step;
@@ -282,10 +290,20 @@ Result<void> FolderSync::shorten_records() {
 
 Result<void> FolderSync::finish(ProgramState state) {
   stop();
+  if (restoring_) {
+    report_.unrestored = true;
+    return {};
+  }
   if (!records_)
     records_ = TRY(SyncRecords::create(options_.records, {ledger_.copied(), ledger_.queued()}));
   for (int attempt = 0; attempt < kFinalRounds; ++attempt) {
-    if (TRY(round(state))) return {};
+    const Result<bool> done = round(state);
+    if (report().folder_gone) {
+      ignore_error(done, "report() says it");
+      return {};
+    }
+    if (!done) return done.error();
+    if (*done) return {};
   }
   return Error{Code::kAborted,
                "files of '" + folder_ + "' still change, though the program has ended"};

@@ -36,6 +36,8 @@ struct SyncReport {
   std::uint64_t bytes = 0;
   std::vector<std::string> left_out{};  // not copied: may be half written
   std::vector<std::string> no_key{};    // not copied: S3 has no such names
+  bool folder_gone = false;             // then nothing is copied and nothing is removed
+  bool unrestored = false;              // the same: it never had all that S3 has
 };
 
 // Owned by the agent's thread, which makes all calls; after begin() there is a thread of its own.
@@ -57,7 +59,10 @@ class FolderSync {
   // A look now, without copying: for the moment before the program is killed, after which nobody
   // can tell a half-written file.
   void look();
-  // Brings S3 up to date with what the program has left. May be repeated after an Error.
+  // Ends the watching and copies nothing more. A copy that is on its way ends with its store.
+  void stop();
+  // Brings S3 up to date with what the program has left. May be repeated after an Error. Without
+  // the folder, or after a restore that has not ended, it does nothing; report() says so.
   Result<void> finish(ProgramState state);
   [[nodiscard]] SyncReport report() const;
 
@@ -75,7 +80,6 @@ class FolderSync {
   Result<void> remove(const std::vector<std::string>& names);
   void set_times(const std::vector<std::string>& names);
   void watch();
-  void stop();
   void say(const Result<bool>& outcome);
   Result<void> shorten_records();
 
@@ -88,6 +92,7 @@ class FolderSync {
   mutable std::mutex mutex_;  // guards what follows; a look is taken under it
   SyncLedger ledger_;
   std::optional<SyncRecords> records_;
+  bool restoring_ = false;  // until a restore that has begun is whole
   std::chrono::milliseconds look_cost_{0};
   SyncReport report_;
   std::string trouble_;  // what was said last about copies that fail

@@ -126,6 +126,41 @@ TEST_F(FolderSyncTest, DeletionsAreMirroredOfWhatThisFolderHadOnly) {
   EXPECT_EQ(remote(), (Files{{"added-by-others", "3"}, {"b", "2"}}));
 }
 
+TEST_F(FolderSyncTest, AFolderThatIsNotThereIsNoDeletion) {
+  store_->put("ckpt", "job-1/a", "1", {}).value();
+  for (const std::string folder : {"checkpoints", ""}) {
+    fs::remove_all(folder_.path() / "records");
+    const fs::path root = folder_.path() / ("tree" + folder);
+    MlTree tree = MlTree::open(root, {geteuid(), getegid()}).value();
+    if (!folder.empty()) tree.make_folder(folder).value();
+    FolderSyncOptions options;
+    options.target = objects::parse_s3_uri("s3://ckpt/job-1/").value();
+    options.records = folder_.path() / "records";
+    const auto sync =
+        FolderSync::open(*store_, tree, folder, options, [](std::string_view) {}).value();
+    sync->restore({}).value();
+    fs::remove_all(root / folder);
+    for (int i = 0; i < 4; ++i) EXPECT_FALSE(sync->round(ProgramState::kRuns));
+    sync->finish(ProgramState::kEnded).value();
+    EXPECT_TRUE(sync->report().folder_gone);
+    EXPECT_EQ(remote(), (Files{{"a", "1"}})) << "'" << folder << "'";
+  }
+}
+
+TEST_F(FolderSyncTest, AfterARestoreThatHasNotEndedNothingIsCopiedByTheSuccessorEither) {
+  store_->put("ckpt", "job-1/latest", "newer, of another instance", {}).value();
+  store_->put("ckpt", "job-1/no//file", "that a folder can have", {}).value();
+  auto sync = open();
+  EXPECT_FALSE(sync->restore({}));
+  write("latest", "restored before the stop");
+  sync->finish(ProgramState::kEnded).value();
+  EXPECT_TRUE(sync->report().unrestored);
+  sync = open();
+  sync->finish(ProgramState::kEnded).value();
+  EXPECT_TRUE(sync->report().unrestored);
+  EXPECT_EQ(remote()["latest"], "newer, of another instance");
+}
+
 TEST_F(FolderSyncTest, ARenamedFolderIsThereUnderItsNewNameBeforeTheOldOneGoes) {
   auto sync = open();
   sync->restore({}).value();

@@ -346,6 +346,9 @@ class JobRun {
 
   // Uploads what there is and writes the last event.
   Result<void> finish(Outcome outcome) {
+    // Who still watched the folders when they are cleaned up would take that for the program's
+    // doing, and clean up in S3 as well.
+    if (checkpoints_ && !outcome.ran) checkpoints_->abandon();
     log_->sync();
     if (outcome.ran && outcome.kind != "interrupted") {
       if (journal_.find("uploading") == nullptr) {

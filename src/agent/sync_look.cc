@@ -110,13 +110,12 @@ Result<Look> look_at_folder(
     const MlTree& tree, const std::string& folder,
     const std::function<bool(std::string_view name, const FileVersion&)>& is_known) {
   Look look;
-  const Result<UniqueFd> fd = tree.open_folder(folder);
-  // The program may have removed it, or put something else there.
-  if (!fd && (fd.error().code == Code::kNotFound || fd.error().code == Code::kInvalidArgument)) {
-    return look;
-  }
-  if (!fd) return fd.error();
-  TRY(Walk(is_known, look).folder(*fd, "", 0));
+  const UniqueFd fd = TRY(tree.open_folder(folder));
+  TRY(Walk(is_known, look).folder(fd, "", 0));
+  // A folder that is removed while it is read, or before, can still be read, as an empty one.
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return error_from_errno("fstat", errno);
+  if (info.st_nlink == 0) return Error{Code::kNotFound, "'" + folder + "' is removed"};
   return look;
 }
 

@@ -13,7 +13,8 @@ namespace atelier::agent {
 
 // Regular files below `folder` of the tree. Links, FIFOs, sockets and devices are not there; what
 // goes or is replaced while we look is not either. `is_known` says which versions need no closer
-// look, for whether somebody writes them. kResourceExhausted beyond 250,000 files.
+// look, for whether somebody writes them. kResourceExhausted beyond 250,000 files; kNotFound when
+// the folder itself is not there, which says nothing about what should be in S3.
 Result<Look> look_at_folder(
     const MlTree& tree, const std::string& folder,
     const std::function<bool(std::string_view name, const FileVersion&)>& is_known);

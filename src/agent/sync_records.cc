@@ -46,6 +46,8 @@ bool take_in(std::string_view text, SyncRecords::Read& read) {
   } else if (kind == 'R') {
     read.copied.erase(*name);
     read.queued.erase(*name);
+  } else if (kind == 'B') {
+    read.restoring = true;
   } else {
     return false;
   }
@@ -66,7 +68,7 @@ Result<SyncRecords::Read> SyncRecords::read(const std::filesystem::path& file) {
 }
 
 Result<SyncRecords> SyncRecords::create(const std::filesystem::path& file, const Read& known) {
-  std::string text;
+  std::string text = known.restoring ? line('B', "", {}) : "";
   for (const auto& [name, version] : known.copied) text += line('C', name, version);
   for (const auto& [name, version] : known.queued) text += line('Q', name, version);
   TRY(replace_file(file, text, 0600));

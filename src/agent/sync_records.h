@@ -15,8 +15,9 @@ namespace atelier::agent {
 class SyncRecords {
  public:
   struct Read {
-    Versions copied;
-    Versions queued;  // begun and not ended
+    Versions copied{};
+    Versions queued{};       // begun and not ended
+    bool restoring = false;  // a restore has begun and not ended
   };
   // kNotFound when there are none: nothing was ever copied.
   static Result<Read> read(const std::filesystem::path& file);
