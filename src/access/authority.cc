@@ -18,4 +18,12 @@ Decision Authority::decide(const Request& request) const {
   return decision;
 }
 
+bool Authority::could_allow(std::string_view action) const {
+  return std::ranges::any_of(grants_, [&](const Grant& grant) {
+    return !grant.empty() && std::ranges::all_of(grant, [&](const Policy& policy) {
+      return policy.could_allow(action);
+    });
+  });
+}
+
 }  // namespace atelier::access

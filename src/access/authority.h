@@ -23,6 +23,8 @@ class Authority {
   static Authority everything() { return Authority{{{Policy::everything()}}}; }
 
   [[nodiscard]] Decision decide(const Request& request) const;
+  // False when it is denied whatever the resource: for refusing before a body is read.
+  [[nodiscard]] bool could_allow(std::string_view action) const;
   [[nodiscard]] const std::vector<Grant>& grants() const { return grants_; }
 
  private:

@@ -16,6 +16,7 @@ using internal::Statement;
 
 // A key has at most 1,024 bytes, so that an ARN of an object fits.
 constexpr std::size_t kMaxWordsOfName = 1200;
+constexpr std::string_view kPrincipalArn = "aws:principalarn";  // lower case, as conditions are
 
 bool equal_without_case(std::string_view a, std::string_view b) {
   const auto lower = [](char c) {
@@ -29,7 +30,12 @@ bool any_matches(const std::vector<Pattern>& patterns, std::string_view text, bo
       patterns, [&](const Pattern& pattern) { return pattern.matches(text, ignore_case); });
 }
 
-bool holds(const Condition& condition, const Request& request) {
+// `principal`: whom the policy is about, when that is not who asks.
+bool holds(const Condition& condition, const Request& request, const std::string* principal) {
+  if (principal != nullptr && condition.key == kPrincipalArn) {
+    if (condition.asks_absence) return !condition.wants_absent;
+    return any_matches(condition.values, *principal, condition.ignore_case) != condition.negated;
+  }
   const auto found = std::ranges::find_if(request.context, [&](const auto& pair) {
     return equal_without_case(pair.first, condition.key);
   });
@@ -39,11 +45,12 @@ bool holds(const Condition& condition, const Request& request) {
   return any_matches(condition.values, found->second, condition.ignore_case) != condition.negated;
 }
 
-bool applies(const Statement& statement, const Request& request) {
+bool applies(const Statement& statement, const Request& request, const std::string* principal) {
   return any_matches(statement.actions, request.action, true) != statement.all_but_actions &&
          any_matches(statement.resources, request.resource, false) != statement.all_but_resources &&
-         std::ranges::all_of(statement.conditions,
-                             [&](const Condition& condition) { return holds(condition, request); });
+         std::ranges::all_of(statement.conditions, [&](const Condition& condition) {
+           return holds(condition, request, principal);
+         });
 }
 
 }  // namespace
@@ -58,15 +65,36 @@ const Policy& Policy::everything() {
   return policy;
 }
 
+const Policy& Policy::nothing() {
+  static const Policy policy =
+      parse(
+          R"({"Version":"2012-10-17","Statement":[{"Effect":"Allow","NotAction":"*","NotResource":"*"}]})")
+          .value();
+  return policy;
+}
+
+Policy Policy::as_of(std::string_view principal_arn) const {
+  Policy policy{*this};
+  policy.principal_ = std::make_shared<const std::string>(principal_arn);
+  return policy;
+}
+
 Decision Policy::decide(const Request& request) const {
   Decision decision = Decision::kImplicitDeny;
   for (const Statement& statement : rules_->statements) {
     if (statement.allow && decision == Decision::kAllowed) continue;
-    if (!applies(statement, request)) continue;
+    if (!applies(statement, request, principal_.get())) continue;
     if (!statement.allow) return Decision::kExplicitDeny;
     decision = Decision::kAllowed;
   }
   return decision;
+}
+
+bool Policy::could_allow(std::string_view action) const {
+  return std::ranges::any_of(rules_->statements, [&](const Statement& statement) {
+    return statement.allow &&
+           any_matches(statement.actions, action, true) != statement.all_but_actions;
+  });
 }
 
 const std::string& Policy::text() const { return rules_->text; }

@@ -48,8 +48,16 @@ class Policy {
   static Result<Policy> parse(std::string_view text);
   // Allows everything.
   static const Policy& everything();
+  // Allows and denies nothing: a grant that it is part of can only deny.
+  static const Policy& nothing();
+
+  // The same policy, but conditions on aws:PrincipalArn are about `principal_arn`, whoever asks: a
+  // job that acts within its creator's policy is bound by what that says of the creator.
+  [[nodiscard]] Policy as_of(std::string_view principal_arn) const;
 
   [[nodiscard]] Decision decide(const Request& request) const;
+  // False when no statement allows the action on any resource: for refusing before a body is read.
+  [[nodiscard]] bool could_allow(std::string_view action) const;
   // The text that it was parsed from, on one line.
   [[nodiscard]] const std::string& text() const;
 
@@ -58,6 +66,7 @@ class Policy {
   explicit Policy(std::shared_ptr<const Rules> rules) : rules_(std::move(rules)) {}
   friend class PolicyParser;
   std::shared_ptr<const Rules> rules_;
+  std::shared_ptr<const std::string> principal_;  // of as_of()
 };
 
 // Of several policies of one principal: a Deny in any wins, an Allow in any is enough.

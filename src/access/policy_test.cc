@@ -207,5 +207,37 @@ TEST(Patterns, ManyStarsTakeNoExponentialTime) {
   EXPECT_FALSE(internal::Pattern::parse(pattern + "b").value().matches(std::string(2000, 'a')));
 }
 
+TEST(Policy, ActsAsOfItsOwnerWhoeverAsks) {
+  const Policy mine = policy(
+      R"({"Effect":"Allow","Action":"*","Resource":"*"},
+         {"Effect":"Deny","Action":"s3:*","Resource":"*",
+          "Condition":{"ArnLike":{"aws:PrincipalArn":"arn:aws:iam::0:user/ann"}}},
+         {"Effect":"Deny","Action":"logs:*","Resource":"*",
+          "Condition":{"Null":{"aws:PrincipalArn":"true"}}})");
+  const std::pair<std::string_view, std::string_view> job[] = {
+      {"aws:PrincipalArn", "arn:aws:sts::0:assumed-role/r/job"}};
+  EXPECT_EQ(mine.decide({"s3:GetObject", "x", job}), Decision::kAllowed);
+  const Policy of_ann = mine.as_of("arn:aws:iam::0:user/ann");
+  EXPECT_EQ(of_ann.decide({"s3:GetObject", "x", job}), Decision::kExplicitDeny);
+  EXPECT_EQ(of_ann.decide({"logs:GetLogEvents", "x"}), Decision::kAllowed);
+  EXPECT_EQ(of_ann.decide({"sqs:Send", "x", job}), Decision::kAllowed);
+}
+
+TEST(Policy, ThatSaysNothingAllowsAndDeniesNothing) {
+  EXPECT_EQ(Policy::nothing().decide({"s3:GetObject", "x"}), Decision::kImplicitDeny);
+  const Authority cut{{{Policy::everything(), Policy::nothing()}}};
+  EXPECT_EQ(cut.decide({"s3:GetObject", "x"}), Decision::kImplicitDeny);
+}
+
+TEST(Policy, TellsWhetherAnActionCanBeAllowedOnAnything) {
+  const Policy reader =
+      policy(R"({"Effect":"Allow","Action":"s3:Get*","Resource":"arn:aws:s3:::b/*"},
+                {"Effect":"Deny","Action":"s3:DeleteObject","Resource":"*"})");
+  EXPECT_TRUE(reader.could_allow("s3:GetObject"));
+  EXPECT_FALSE(reader.could_allow("s3:DeleteObject"));
+  EXPECT_FALSE((Authority{{{reader, Policy::nothing()}}}.could_allow("s3:GetObject")));
+  EXPECT_FALSE(Authority{}.could_allow("s3:GetObject"));
+}
+
 }  // namespace
 }  // namespace atelier::access

@@ -9,8 +9,9 @@ namespace atelier::api {
 
 Outcome create_training_job(const Call& call) {
   const std::string name = find_string(call.input, "TrainingJobName").value_or("");
-  const Result<std::string> arn = call.parts.jobs.create(
-      {json::serialize(call.input), std::string(call.invocation_id), call.caller.arn});
+  const Result<std::string> arn =
+      call.parts.jobs.create({json::serialize(call.input), std::string(call.invocation_id),
+                              call.caller.creator.empty() ? call.caller.arn : call.caller.creator});
   if (arn) return json::object{{"TrainingJobArn", *arn}};
   if (arn.error().code == Code::kAlreadyExists) {
     return ApiError{400, "ResourceInUse",

@@ -10,10 +10,8 @@ bool WatchedFile::changed() {
   if (stat(path_.c_str(), &info) == 0) {
     now = {info.st_ino, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec, info.st_size};
   }
-  const bool other = !looked_ || now != seen_;
-  looked_ = true;
   seen_ = now;
-  return other;
+  return taken_ != seen_;
 }
 
 }  // namespace atelier

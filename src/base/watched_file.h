@@ -6,16 +6,20 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 
 namespace atelier {
 
 class WatchedFile {
  public:
   explicit WatchedFile(std::filesystem::path path) : path_(std::move(path)) {}
-  // True at the first call, and whenever the file is another one than at the call before (or has
-  // gone, or come). Look first and read then: a change between the two is seen by the next look.
-  // One thread at a time.
+  // True until taken() is called, and then whenever the file is another one than it was at the look
+  // before that (or has gone, or come). Look first and read then: a change between the two is seen
+  // by the next look. One thread at a time.
   bool changed();
+  // What the last look saw was read and counts. Without it the next look says changed() again, so
+  // that a change which could not be read now (no descriptor is free) is not lost.
+  void taken() { taken_ = seen_; }
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -26,8 +30,8 @@ class WatchedFile {
     bool operator==(const Version&) const = default;
   };
   std::filesystem::path path_;
-  bool looked_ = false;
-  Version seen_;
+  Version seen_;  // at the last look
+  std::optional<Version> taken_;
 };
 
 }  // namespace atelier

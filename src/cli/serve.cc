@@ -239,7 +239,8 @@ Result<void> serve(const ServeOptions& options) {
                                                    agent::AgentSpec& spec) {
     give_keys(job, sessions, *url, clock.now(), spec);
   };
-  const std::unique_ptr<jobs::Roles> roles = TRY(jobs::Roles::open(folder / "roles.json"));
+  const std::unique_ptr<jobs::Roles> roles =
+      TRY(jobs::Roles::open(folder / "roles.json", kAccount));
   const std::unique_ptr<jobs::Service> jobs =
       TRY(jobs::Service::open(std::move(job_options), clock));
 

@@ -30,6 +30,16 @@ Error wrong(const std::filesystem::path& path, std::string_view what) {
   return Error{Code::kInvalidArgument, fmt::format("key file '{}': {}", path.string(), what)};
 }
 
+// What an entry's policy is written as; the policies of a file's entries are one grant of one.
+std::string_view policy_text(const KeyStore::Entry& entry) {
+  return entry.principal.authority.grants().front().front().text();
+}
+
+bool is_arn(std::string_view text) {
+  return text.starts_with("arn:") && text.size() <= 2048 &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
+}
+
 Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const json::value& value,
                                     std::size_t index) {
   KeyStore::Entry entry;
@@ -41,11 +51,27 @@ Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const jso
   entry.credentials.session_token = find_string(value, "session_token").value_or("");
   entry.principal.access_key = entry.credentials.access_key;
   entry.principal.account = find_string(value, "account").value_or("000000000000");
+  const json::value* policy = find_member(value, "policy");
   entry.principal.arn =
-      find_string(value, "arn").value_or("arn:aws:iam::" + entry.principal.account + ":user/admin");
+      find_string(value, "arn")
+          .value_or(policy != nullptr ? ""
+                                      : "arn:aws:iam::" + entry.principal.account + ":user/admin");
+  if (!is_arn(entry.principal.arn)) {
+    return wrong(path,
+                 fmt::format("keys[{}] {}: give it an arn that no other principal has, such as "
+                             "\"arn:aws:iam::{}:user/NAME\" (jobs are bound to the arn of who made "
+                             "them)",
+                             index,
+                             entry.principal.arn.empty()
+                                 ? std::string{policy != nullptr ? "has a policy and no arn"
+                                                                 : "has an empty arn"}
+                                 : fmt::format("has the arn '{}', which is none",
+                                               entry.principal.arn.substr(0, 100)),
+                             entry.principal.account));
+  }
   entry.principal.user_id = find_string(value, "user_id").value_or(entry.principal.access_key);
   entry.principal.authority = access::Authority::everything();
-  if (const json::value* policy = find_member(value, "policy")) {
+  if (policy != nullptr) {
     Result<access::Policy> parsed = access::Policy::parse(json::serialize(*policy));
     if (!parsed) {
       return wrong(path, fmt::format("keys[{}].policy: {}", index, parsed.error().message));
@@ -75,14 +101,17 @@ Result<std::vector<KeyStore::Entry>> read_entries(const std::filesystem::path& p
       if (entries[j].credentials.access_key == entries[i].credentials.access_key) {
         return wrong(path, fmt::format("keys[{}] repeats the access key of keys[{}]", i, j));
       }
+      if (entries[j].principal.arn == entries[i].principal.arn &&
+          policy_text(entries[j]) != policy_text(entries[i])) {
+        return wrong(
+            path, fmt::format("keys[{}] and keys[{}] have one arn, '{}', and different policies: "
+                              "a principal has one; give one of them another arn, or both the "
+                              "same policy",
+                              j, i, entries[i].principal.arn));
+      }
     }
   }
   return entries;
-}
-
-// What an entry's policy is written as; the policies of a file's entries are one grant of one.
-std::string_view policy_text(const KeyStore::Entry& entry) {
-  return entry.principal.authority.grants().front().front().text();
 }
 
 std::string to_json(const std::vector<KeyStore::Entry>& entries) {

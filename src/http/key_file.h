@@ -6,8 +6,9 @@
 //
 // The file is JSON: {"keys": [{"access_key", "secret_key", "session_token", "account", "arn",
 // "user_id", "expires", "policy"}]}, of which the first two are required; a key without a policy
-// may do everything. An operator may change it by hand; reload() takes the change over, or leaves
-// everything as it was and says what is wrong. A server reads it by live_keys.h.
+// may do everything, and one with a policy needs an arn of its own: several keys of one arn (after
+// a rotation) have the same policy. An operator may change it by hand; reload() takes the change
+// over, or leaves everything as it was and says what is wrong. A server reads it by live_keys.h.
 #pragma once
 
 #include <filesystem>

@@ -82,6 +82,35 @@ TEST_F(KeyFileTest, ABrokenFileIsRefusedByNameAndChangesNothing) {
   EXPECT_EQ(KeyFile::open(folder.path() / "none", other).error().code, Code::kNotFound);
 }
 
+// Jobs are bound to the ARN of who made them: it must say who that is.
+TEST_F(KeyFileTest, APrincipalHasOneArnAndAnArnOnePolicy) {
+  const auto why = [&](const std::string& keys) {
+    EXPECT_TRUE(write_file_durably(
+        path, R"({"keys":[{"access_key":"A","secret_key":"s"},)" + keys + "]}", 0600));
+    const auto opened = KeyFile::open(path, store);
+    return opened ? std::string{} : opened.error().message;
+  };
+  const std::string reads =
+      R"("policy":{"Statement":{"Effect":"Allow","Action":"s3:Get*","Resource":"*"}})";
+  const std::string writes =
+      R"("policy":{"Statement":{"Effect":"Allow","Action":"s3:Put*","Resource":"*"}})";
+  const std::string b = R"({"access_key":"B","secret_key":"s",)";
+  const std::string c = R"({"access_key":"C","secret_key":"s",)";
+  EXPECT_NE(why(b + reads + "}").find("keys[1] has a policy and no arn"), std::string::npos);
+  EXPECT_NE(why(b + R"("arn":"",)" + reads + "}").find("keys[1] has"), std::string::npos);
+  EXPECT_NE(why(b + R"("arn":""})").find("keys[1] has an empty arn"), std::string::npos);
+  EXPECT_NE(why(b + R"("arn":"arn:ann\nx"})").find("keys[1] has the arn"), std::string::npos);
+  EXPECT_NE(why(b + R"("arn":"arn:aws:iam::000000000000:user/admin",)" + reads + "}")
+                .find("keys[0] and keys[1] have one arn, 'arn:aws:iam::000000000000:user/admin'"),
+            std::string::npos);
+  EXPECT_NE(why(b + R"("arn":"arn:ann",)" + reads + "}," + c + R"("arn":"arn:ann",)" + writes + "}")
+                .find("keys[1] and keys[2] have one arn, 'arn:ann'"),
+            std::string::npos);
+  EXPECT_EQ(why(b + R"("arn":"arn:ann",)" + reads + "}," + c + R"("arn":"arn:ann",)" + reads + "}"),
+            "")
+      << "an old and a new key of one person";
+}
+
 TEST(MakeKey, TwoKeysDiffer) {
   EXPECT_NE(make_key("a").credentials.access_key, make_key("a").credentials.access_key);
   EXPECT_NE(make_key("a").credentials.secret_key, make_key("a").credentials.secret_key);

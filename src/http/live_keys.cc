@@ -9,6 +9,7 @@ Result<std::unique_ptr<LiveKeys>> LiveKeys::open(std::filesystem::path path) {
   keys->watched_.changed();
   keys->file_ =
       std::make_unique<KeyFile>(TRY(KeyFile::open_or_create(keys->watched_.path(), keys->store_)));
+  keys->watched_.taken();
   return keys;
 }
 
@@ -17,10 +18,16 @@ void LiveKeys::look() const {
   if (!watched_.changed()) return;
   const Result<void> reloaded = file_->reload();
   if (!reloaded) {
-    log::error("the keys stay as they were: " + reloaded.error().message);
-  } else {
-    log::info("the keys were read again");
+    // The next look tries again.
+    if (complaint_ != reloaded.error().message) {
+      complaint_ = reloaded.error().message;
+      log::error("the keys stay as they were: " + complaint_);
+    }
+    return;
   }
+  watched_.taken();
+  complaint_.clear();
+  log::info("the keys were read again");
 }
 
 std::optional<KeyStore::Entry> LiveKeys::find(std::string_view access_key,

@@ -18,8 +18,8 @@ class LiveKeys final : public KeyStore {
   // Makes the file with one key for "admin" if there is none.
   static Result<std::unique_ptr<LiveKeys>> open(std::filesystem::path path);
 
-  // Looks at the file first (one stat). One that cannot be read leaves the keys as they were, and
-  // the log says so once.
+  // Looks at the file first (one stat). One that cannot be read leaves the keys as they were, the
+  // log says so once, and every later look tries again.
   [[nodiscard]] std::optional<Entry> find(std::string_view access_key,
                                           std::string_view session_token = {}) const override;
   // A key that may do everything, for the command line and the server itself.
@@ -35,6 +35,7 @@ class LiveKeys final : public KeyStore {
   mutable std::mutex mutex_;  // guards what follows
   mutable WatchedFile watched_;
   mutable std::unique_ptr<KeyFile> file_;
+  mutable std::string complaint_;  // the last one in the log
 };
 
 }  // namespace atelier::http

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "base/file.h"
+#include "base/no_descriptors.h"
 
 namespace atelier::http {
 namespace {
@@ -54,6 +55,25 @@ TEST_F(LiveKeysTest, ABrokenFileLeavesTheKeysAsTheyWere) {
       path, R"({"keys":[{"access_key":"A","secret_key":"s","policy":{"Statement":[]}}]})", 0600));
   EXPECT_TRUE(keys->find(admin));
   EXPECT_FALSE(keys->find("A")) << "a key whose policy cannot be read is no key without one";
+}
+
+TEST_F(LiveKeysTest, ARevocationThatCouldNotBeReadIsReadLater) {
+  const KeyStore::Entry ann = restricted("ann");
+  const auto change = [&](bool add) {
+    return change_keys(path, [&](auto& entries) -> Result<void> {
+      if (add) entries.push_back(ann);
+      if (!add) entries.pop_back();
+      return {};
+    });
+  };
+  ASSERT_TRUE(change(true));
+  ASSERT_TRUE(keys->find(ann.credentials.access_key));
+  ASSERT_TRUE(change(false));
+  {
+    const NoDescriptors full;
+    EXPECT_TRUE(keys->find(ann.credentials.access_key)) << "nobody could read it yet";
+  }
+  EXPECT_FALSE(keys->find(ann.credentials.access_key));
 }
 
 TEST_F(LiveKeysTest, TheLastKeyThatMayDoEverythingStays) {

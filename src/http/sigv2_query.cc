@@ -42,6 +42,9 @@ constexpr std::array<std::string_view, 22> kSignedParameters = {
     "versions",
 };
 
+// As Signature Version 4 has it for presigned URLs. When one was made is not in it.
+constexpr std::chrono::seconds kLongest{7 * 24 * 3600};
+
 struct V2 {
   std::string access_key;
   std::string signature;
@@ -64,8 +67,23 @@ Error twice(std::string_view name) {
   return refusal("AccessDenied", fmt::format("'{}' is given twice", name.substr(0, 64)));
 }
 
+// The parts of what is signed stand on lines and between '&' and '=': a part that holds one of
+// these could be read in two ways, and one URL's signature would be good for another.
+Result<void> check_text(std::string_view name, std::string_view text) {
+  const auto breaks = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), breaks)) {
+    return refusal("AccessDenied",
+                   fmt::format("'{}' of a presigned URL of Signature Version 2 holds a control "
+                               "character; presign with signature_version='s3v4'",
+                               name.substr(0, 64)));
+  }
+  return {};
+}
+
 Result<void> read_parameter(std::string_view name, std::string_view value, bool has_value, V2& v2) {
   const std::string lower = to_lower(name);
+  TRY(check_text("the query", name));
+  TRY(check_text(name, value));
   std::string* place = name == "AWSAccessKeyId"  ? &v2.access_key
                        : name == "Signature"     ? &v2.signature
                        : name == "Expires"       ? &v2.expires
@@ -87,6 +105,12 @@ Result<void> read_parameter(std::string_view name, std::string_view value, bool 
                    fmt::format("a presigned URL of Signature Version 2 does not protect the "
                                "parameter '{}'; presign with signature_version='s3v4'",
                                name.substr(0, 64)));
+  }
+  if (value.find('&') != std::string_view::npos) {
+    return refusal("AccessDenied",
+                   fmt::format("a presigned URL of Signature Version 2 does not protect a '&' in "
+                               "'{}'; presign with signature_version='s3v4'",
+                               name));
   }
   std::string text = has_value ? "=" + std::string{value} : std::string{};
   if (!v2.parameters.emplace(name, std::move(text)).second) return twice(name);
@@ -123,7 +147,16 @@ Result<void> read_headers(const Headers& headers, V2& v2) {
       if (!added && place->second != value) return twice(lower);
     }
   }
-  return {};
+  // A name with a ':' in it would give its end away as the begin of a value.
+  for (const auto& [name, value] : v2.amz) {
+    TRY(check_text(name, value));
+    if (name.find(':') != std::string::npos) {
+      return refusal("AccessDenied",
+                     fmt::format("'{}' is no name of a header", name.substr(0, 64)));
+    }
+  }
+  TRY(check_text("content-md5", v2.content_md5));
+  return check_text("content-type", v2.content_type);
 }
 
 std::string string_to_sign(const RequestHead& head, const V2& v2) {
@@ -157,8 +190,12 @@ Result<Verified> verify_v2_query(const RequestHead& head, const KeyStore& keys, 
   if (parsed.ec != std::errc{} || parsed.ptr != end || expires < 0) {
     return refusal("AccessDenied", "Expires must be a time in seconds since 1970");
   }
-  if (now.time_since_epoch() / std::chrono::seconds{1} > expires) {
-    return refusal("AccessDenied", "Request has expired");
+  const std::int64_t seconds = now.time_since_epoch() / std::chrono::seconds{1};
+  if (seconds > expires) return refusal("AccessDenied", "Request has expired");
+  if (expires - seconds > kLongest.count()) {
+    return refusal("AccessDenied",
+                   fmt::format("Expires is {} seconds from now; {} (a week) are the most",
+                               expires - seconds, kLongest.count()));
   }
   const auto token = v2.amz.find("x-amz-security-token");
   const KeyStore::Entry entry = TRY(

@@ -341,6 +341,18 @@ Result<Verified> verify(const RequestHead& head, const KeyStore& keys, Time now,
   return verified;
 }
 
+Result<void> check_before_body(const RequestHead& head, const KeyStore& keys, Time now) {
+  if (has_v2_query(head.query()) && !head.headers.find("authorization")) {
+    TRY(verify_v2_query(head, keys, now));
+    return {};
+  }
+  const Claim claim = TRY(read_claim(head));
+  TRY(check_time(claim, now));
+  TRY(check_signed_headers(head, claim, split(claim.signed_headers, ';')));
+  TRY(find_key(keys, claim.access_key, claim.session_token, now));
+  return {};
+}
+
 void sign(std::string_view method, std::string_view target, Headers& headers,
           std::string_view payload_sha256, const Credentials& credentials, std::string_view region,
           std::string_view service, Time now) {

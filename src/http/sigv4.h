@@ -37,6 +37,9 @@ struct Principal {
   std::string arn = {};  // "arn:aws:iam::000000000000:user/admin"
   std::string user_id = {};
   access::Authority authority{};  // nothing, unless the store of keys says more
+  // Of a job's key: who answers for the jobs that it makes (jobs/job_access.h). Empty: the
+  // principal itself, by its ARN.
+  std::string creator = {};
 };
 
 // Looks keys up; called from many threads.
@@ -97,6 +100,10 @@ bool is_signed(const RequestHead& head);
 // header is "XAmzContentSHA256Mismatch: ...".
 Result<Verified> verify(const RequestHead& head, const KeyStore& keys, Time now,
                         std::string_view body_sha256 = {});
+
+// What verify() checks that needs no body: the form of the signature, its date, the headers that it
+// covers, and that the key is known and has not expired. For refusing before a body is kept.
+Result<void> check_before_body(const RequestHead& head, const KeyStore& keys, Time now);
 
 // Reads a body as `Verified` says: decodes aws-chunked framing, checks each chunk's signature or
 // the digest of the whole, and collects trailers (such as x-amz-checksum-crc32).

@@ -1,6 +1,9 @@
 #include "http/sigv4.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include "base/hash.h"
 #include "http/memory_key_store.h"
@@ -401,6 +404,52 @@ TEST_F(SigV4, ADigestOfTheBodyStandsInForTheHeaderThatOtherServicesLackAndIsProt
   EXPECT_EQ(verify(request, keys, now, digest)->service, "sagemaker");
   EXPECT_FALSE(verify(request, keys, now, sha256_hex("other")));
   EXPECT_FALSE(verify(request, keys, now));
+}
+
+// "expires" and what else stands in the string that Signature Version 2 signs.
+std::string v2_query(std::string_view text, std::string_view query) {
+  unsigned char raw[EVP_MAX_MD_SIZE];
+  unsigned int length = 0;
+  HMAC(EVP_sha1(), kExample.secret_key.data(), static_cast<int>(kExample.secret_key.size()),
+       reinterpret_cast<const unsigned char*>(text.data()), text.size(), raw, &length);
+  return fmt::format("AWSAccessKeyId={}&Signature={}&{}", kExample.access_key,
+                     percent_encode(to_base64({reinterpret_cast<const char*>(raw), length})),
+                     query);
+}
+
+// One signature is good for one request: parts that run into each other are refused.
+TEST_F(SigV4, APresignedUrlOfVersion2CannotBeReadInTwoWays) {
+  const std::int64_t expires = now.time_since_epoch() / seconds{1} + 600;
+  const auto ask = [&](const std::string& text, const std::string& query,
+                       Headers headers = {{"Host", "h"}}) {
+    return refused(head("GET", "/b/k?" + v2_query(text, query), std::move(headers)));
+  };
+  const std::string e = "Expires=" + std::to_string(expires);
+  const std::string two = fmt::format("GET\n\n\n{}\nx-amz-a:1\nx-amz-b:2\n/b/k", expires);
+  EXPECT_EQ(ask(two, e + "&x-amz-a=1&x-amz-b=2"), "accepted");
+  EXPECT_NE(ask(two, e + "&x-amz-a=1%0Ax-amz-b:2"), "accepted");
+  EXPECT_NE(ask(two, e, {{"Host", "h"}, {"x-amz-a", "1\nx-amz-b:2"}}), "accepted");
+  const std::string type = fmt::format("GET\n\ntext/plain\n{}\n/b/k", expires);
+  EXPECT_EQ(ask(type, e + "&content-type=text/plain"), "accepted");
+  EXPECT_NE(ask(fmt::format("GET\n\n\n{}\nx-amz-a:b:c\n/b/k", expires), e + "&x-amz-a%3Ab=c"),
+            "accepted");
+  const std::string parts =
+      fmt::format("GET\n\n\n{}\n/b/k?response-content-type=a&response-expires=0", expires);
+  EXPECT_EQ(ask(parts, e + "&response-content-type=a&response-expires=0"), "accepted");
+  EXPECT_NE(ask(parts, e + "&response-content-type=a%26response-expires%3D0"), "accepted");
+  // Longer than one of version 4 may be.
+  const std::int64_t late = now.time_since_epoch() / seconds{1} + 7 * 24 * 3600 + 1;
+  EXPECT_NE(
+      ask(fmt::format("GET\n\n\n{}\n/b/k", late), fmt::format("Expires={}", late)).find("a week"),
+      std::string::npos);
+}
+
+TEST_F(SigV4, WhatCanBeToldBeforeTheBodyIsTold) {
+  const RequestHead good = signed_head("POST", "/", {{"Host", "h"}}, sha256_hex("a body"), "logs");
+  EXPECT_TRUE(check_before_body(good, keys, now));
+  EXPECT_FALSE(check_before_body(head("POST", "/", {{"Host", "h"}}), keys, now));
+  EXPECT_FALSE(check_before_body(good, MemoryKeyStore{}, now));
+  EXPECT_FALSE(check_before_body(good, keys, now + minutes{16}));
 }
 
 TEST_F(SigV4, IsSignedSeesEveryForm) {

@@ -1,6 +1,12 @@
 // Who the holder of a job's key is, and what it may do now: the job's own paths (job_policy.h) as
-// far as the job's creator may go there, and what its role grants. Nothing once the job has ended.
-// A creator who has lost a right has lost it for the jobs that run, too.
+// far as the job's creator may go there, and what its role grants while the creator may pass it on
+// (iam:PassRole). Nothing once the job has ended, or when its creator is unknown. A creator who has
+// lost a right has lost it for the jobs that run, too; conditions of the creator's policies on
+// aws:PrincipalArn are about the creator, and those of a role's about the role.
+//
+// The creator of a job that a person made is that person's ARN. Of one that a job made it is that
+// of the person at the root and, on a line each, the roles that were passed on since: a job makes
+// others by the rights of its role alone.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // What a job's key may do while the job runs, and that it ends with it.
 #include "jobs/job_access.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "access/resources.h"
@@ -38,7 +39,7 @@ class JobAccessTest : public ::testing::Test {
   std::unique_ptr<Service> service_ =
       Service::open(testing::options_for(folder_.path() / "jobs", FAKE_AGENT), system_clock())
           .value();
-  std::unique_ptr<Roles> roles_ = *Roles::open(roles_path_);
+  std::unique_ptr<Roles> roles_ = *Roles::open(roles_path_, "000000000000");
   std::map<std::string, std::vector<access::Authority::Grant>> creators_{
       {"arn:admin", access::Authority::everything().grants()}};
   JobAccess access_{*service_, *roles_, [this](const std::string& arn) { return creators_[arn]; },
@@ -74,9 +75,86 @@ TEST_F(JobAccessTest, ARoleAddsWhatTheOperatorGrantsIt) {
   EXPECT_EQ(decide("s3:PutObject", "arn:aws:s3:::shared/x"), Decision::kImplicitDeny);
 }
 
-TEST_F(JobAccessTest, AJobThatWasMadeByAJobHasTheRolesReach) {
-  create("a", "arn:aws:sts::000000000000:assumed-role/r/parent");
+// A job's request is made with the job's ARN, but what was denied to its creator stays so.
+TEST_F(JobAccessTest, ADenyOfTheCreatorsArnBindsTheJob) {
+  creators_["arn:ann"] = {{policy(R"([{"Effect":"Allow","Action":"*","Resource":"*"},
+                  {"Effect":"Deny","Action":"s3:*","Resource":"arn:aws:s3:::out/*",
+                   "Condition":{"ArnEquals":{"aws:PrincipalArn":"arn:ann"}}}])")}};
+  create("a", "arn:ann");
+  const auto principal = access_.principal_of(claims_);
+  const std::pair<std::string_view, std::string_view> context[] = {
+      {"aws:PrincipalArn", principal->arn}};
+  EXPECT_EQ(
+      principal->authority.decide({"s3:PutObject", "arn:aws:s3:::out/prefix/a/output/x", context}),
+      Decision::kExplicitDeny);
+}
+
+TEST_F(JobAccessTest, NobodysJobMayDoNothing) {
+  create("a", "");
   EXPECT_EQ(write(), Decision::kImplicitDeny);
+}
+
+class JobRolesTest : public JobAccessTest {
+ protected:
+  static constexpr std::string_view kRole = "arn:aws:iam::000000000000:role/r";  // of request_for()
+  static constexpr std::string_view kShared = "arn:aws:s3:::shared/x";
+
+  JobRolesTest() {
+    replace_file(roles_path_, R"({"roles":{
+      "r":{"Statement":[{"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::shared/*"},
+                        {"Effect":"Deny","Action":"s3:PutObject","Resource":"arn:aws:s3:::out/*/x"}]},
+      "maker":{"Statement":{"Effect":"Allow","Action":["iam:PassRole","sagemaker:*"],
+                            "Resource":"*"}}}})")
+        .value();
+  }
+  void let_ann(std::string_view action, std::string_view resource) {
+    creators_["arn:ann"] = {{policy(fmt::format(
+        R"([{{"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::out/*"}},
+            {{"Effect":"Allow","Action":"{}","Resource":"{}"}}])",
+        action, resource))}};
+  }
+};
+
+TEST_F(JobRolesTest, ARoleCountsWhileTheCreatorIsThereAndMayPassIt) {
+  let_ann("iam:PassRole", kRole);
+  create("a", "arn:ann");
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kAllowed);
+  let_ann("iam:PassRole", "arn:aws:iam::000000000000:role/other");
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kImplicitDeny);
+  EXPECT_EQ(write(), Decision::kExplicitDeny) << "what a role denies stays denied";
+  let_ann("iam:PassRole", "*");
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kAllowed);
+  creators_.erase("arn:ann");  // revoked
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kImplicitDeny);
+}
+
+TEST_F(JobRolesTest, AJobThatWasMadeByAJobIsItsRootCreators) {
+  const std::string maker = "arn:aws:iam::000000000000:role/maker";
+  let_ann("iam:PassRole", maker);
+  create("a", "arn:ann\n" + maker);
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kAllowed);
+  EXPECT_EQ(access_.principal_of(claims_)->creator,
+            "arn:ann\n" + maker + "\n" + std::string{kRole});
+  EXPECT_NE(write(), Decision::kAllowed) << "the role 'maker' cannot write there";
+  let_ann("iam:PassRole", kRole);  // no longer the role that made it
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kImplicitDeny);
+  let_ann("iam:PassRole", maker);
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kAllowed);
+  creators_.erase("arn:ann");
+  EXPECT_EQ(decide("s3:GetObject", std::string{kShared}), Decision::kImplicitDeny);
+}
+
+TEST_F(JobRolesTest, TheListOfRolesThatMadeAJobIsBounded) {
+  create("a", "arn:ann\n" + std::string{kRole} + "\narn:x");
+  EXPECT_EQ(access_.principal_of(claims_)->creator, "arn:ann\n" + std::string{kRole})
+      << "a role that was passed on before is not listed again";
+  std::string many = "arn:ann";
+  for (int i = 0; i < 16; ++i) many += fmt::format("\narn:{}", i);
+  create("b", many);
+  const auto principal = access_.principal_of(claims_);
+  EXPECT_EQ(principal->creator, "");
+  EXPECT_EQ(principal->authority.decide({"sagemaker:CreateTrainingJob", "x"}),
+            Decision::kExplicitDeny);
 }
 
 TEST_F(JobAccessTest, KeysEndWithTheJobAndAreNotThoseOfAnotherOfItsName) {

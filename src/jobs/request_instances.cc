@@ -14,8 +14,6 @@ namespace {
 // Below it a Python program takes minutes to begin.
 constexpr double kLeastVcpus = 0.1;
 constexpr double kLeastMemoryGib = 0.125;
-// More than any host of one's own holds; keeps a mistyped count from filling the disk with folders.
-constexpr std::int64_t kMaxInstances = 200;
 constexpr const char* kOneGroup = "homogeneousCluster";
 
 struct Group {

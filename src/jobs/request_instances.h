@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/json/fwd.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,10 @@
 #include "compute/instance_types.h"
 
 namespace atelier::jobs {
+
+// Of a group. More than any host of one's own holds; keeps a mistyped count from filling the disk
+// with folders.
+inline constexpr std::int64_t kMaxInstances = 200;
 
 struct InstancesPlan {
   std::vector<agent::InstanceSpec> instances;  // algo-1, algo-2, ... in the order of the groups

@@ -34,8 +34,8 @@ Result<RoleTable> parse_roles(std::string_view text) {
   return table;
 }
 
-Result<std::unique_ptr<Roles>> Roles::open(std::filesystem::path path) {
-  std::unique_ptr<Roles> roles{new Roles{std::move(path)}};
+Result<std::unique_ptr<Roles>> Roles::open(std::filesystem::path path, std::string account) {
+  std::unique_ptr<Roles> roles{new Roles{std::move(path), std::move(account)}};
   TRY(roles->look());
   return roles;
 }
@@ -45,34 +45,37 @@ Result<void> Roles::look() const {
   const Result<std::string> text = read_file(watched_.path(), kMaxFile);
   if (!text && text.error().code == Code::kNotFound) {
     table_.clear();
+    watched_.taken();
     return {};
   }
   if (!text) return text.error();
   Result<RoleTable> table = parse_roles(*text);
   if (!table) return table.error().within(watched_.path().string());
   table_ = *std::move(table);
+  watched_.taken();
   return {};
 }
 
 std::vector<access::Authority::Grant> Roles::grants_of(std::string_view role_arn) const {
   const std::lock_guard lock{mutex_};
-  if (const Result<void> looked = look(); !looked) {
-    log::error("roles stay as they were: " + looked.error().message);
+  if (const Result<void> looked = look(); looked) {
+    complaint_.clear();
+  } else if (complaint_ != looked.error().message) {
+    complaint_ = looked.error().message;
+    log::error("roles stay as they were: " + complaint_);
   }
   std::vector<access::Authority::Grant> grants;
-  for (const std::string_view name : {role_name(role_arn), kDefault}) {
+  const auto add = [&](std::string_view name) {
     const auto found = table_.find(name);
-    if (found != table_.end()) grants.push_back({found->second});
-    if (name == kDefault) break;  // a role of that name would give it twice
-  }
+    if (found != table_.end()) grants.push_back({found->second.as_of(role_arn)});
+  };
+  if (role_arn.starts_with(prefix_)) add(role_arn.substr(prefix_.size()));
+  // A role of that name would give it twice.
+  if (role_arn != prefix_ + std::string{kDefault}) add(kDefault);
   return grants;
 }
 
 std::string_view role_name(std::string_view arn) {
-  if (const std::size_t at = arn.find(":assumed-role/"); at != std::string_view::npos) {
-    arn.remove_prefix(at + std::string_view{":assumed-role/"}.size());
-    return arn.substr(0, arn.find('/'));
-  }
   if (arn.find(":role/") == std::string_view::npos) return {};
   return arn.substr(arn.rfind('/') + 1);
 }

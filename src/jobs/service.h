@@ -72,7 +72,8 @@ using RequestChange = std::function<Result<bool>(const TrainingJob& job, std::st
 struct NewJob {
   std::string request_json;  // a body that the service model found valid
   std::string invocation_id = {};
-  std::string created_by = {};  // the caller's ARN: the job's keys reach no further
+  // The caller (jobs/job_access.h): the job's keys reach no further. Nobody's reach nothing.
+  std::string created_by = {};
 };
 
 class Service {

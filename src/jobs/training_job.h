@@ -62,7 +62,7 @@ struct TrainingJob {
   std::string arn;
   std::string request_json;           // CreateTrainingJob's body, as it came
   std::string invocation_id;          // amz-sdk-invocation-id of the create, for retries
-  std::string created_by;             // the caller's ARN; empty: the administrator
+  std::string created_by;             // the caller (job_access.h); empty: nobody knows
   std::string status = "InProgress";  // TrainingJobStatus
   std::string secondary_status = "Starting";
   std::string failure_reason;
