@@ -8,6 +8,7 @@
 
 #include "agent/archive.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "channels/file_channel.h"
 #include "channels/object_cache.h"
 #include "compute/sandbox.h"
@@ -49,9 +50,13 @@ Result<std::optional<channels::ObjectCache>> open_cache(const AgentSpec& spec) {
   std::optional<channels::ObjectCache> cache;
   if (spec.cache_folder.empty() || spec.cache_bytes == 0) return cache;
   const bool may_link = compute::program_identity(spec.job_name).uid != geteuid();
-  // A server that comes back on another port is still the same store.
-  const std::string store = spec.s3.url_file.empty() ? spec.s3.url : spec.s3.url_file;
-  cache = TRY(channels::ObjectCache::open(spec.cache_folder, spec.cache_bytes, store, may_link));
+  // Our own server comes back on another port and is still the same store.
+  channels::CacheStore store{spec.s3.url_file, true};
+  if (spec.s3.url_file.empty()) {
+    store = {spec.s3.url + ' ' + sha256_hex(spec.s3.credentials.access_key), false};
+  }
+  cache = TRY(
+      channels::ObjectCache::open(spec.cache_folder, spec.cache_bytes, std::move(store), may_link));
   return cache;
 }
 

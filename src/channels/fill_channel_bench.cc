@@ -78,7 +78,7 @@ Result<channels::FileChannelReport> fill(objects::ObjectStore& store, const std:
     return channels::fill_file_channel(store, source, folder, nullptr, {});
   }
   channels::ObjectCache cache = TRY(
-      channels::ObjectCache::open(cache_folder, std::uint64_t{1} << 40, "bench", geteuid() == 0));
+      channels::ObjectCache::open(cache_folder, std::uint64_t{1} << 40, {"bench"}, geteuid() == 0));
   return channels::fill_file_channel(store, source, folder, &cache, {});
 }
 

@@ -147,7 +147,7 @@ std::string ObjectCache::name_of(const std::string& bucket,
   if (object.etag.empty()) return {};
   std::string text;
   for (const std::string& part :
-       {store_name_, bucket, object.key, object.etag, std::to_string(object.size)}) {
+       {store_.name, bucket, object.key, object.etag, std::to_string(object.size)}) {
     text += part;
     text += '\0';
   }
@@ -159,7 +159,7 @@ fs::path ObjectCache::entry(const std::string& name) const {
 }
 
 Result<ObjectCache> ObjectCache::open(const fs::path& folder, std::uint64_t limit_bytes,
-                                      std::string store_name, bool may_link) {
+                                      CacheStore store, bool may_link) {
   TRY(make_folders(folder / "objects", 0700));
   TRY(drop_unsynced(folder));
   TRY(make_folders(folder / "claimed", 0700));
@@ -168,7 +168,7 @@ Result<ObjectCache> ObjectCache::open(const fs::path& folder, std::uint64_t limi
     claims.push_back(
         TRY(open_file(folder / "claimed" / fmt::format("{:02x}", i), O_RDWR | O_CREAT, 0600)));
   }
-  return ObjectCache{folder, limit_bytes, std::move(store_name), may_link, std::move(claims)};
+  return ObjectCache{folder, limit_bytes, std::move(store), may_link, std::move(claims)};
 }
 
 // A lock of one byte, at a place that the name gives; false when another holds it.
@@ -404,10 +404,18 @@ Result<CacheReport> ObjectCache::fill(objects::ObjectStore& store, const std::st
                                       std::vector<CacheFile> files,
                                       const objects::Progress& progress,
                                       const std::function<bool()>& cancelled) {
+  std::vector<bool> readable(files.size(), true);
+  if (store_.asks) {
+    std::vector<std::string> keys;
+    keys.reserve(files.size());
+    for (const CacheFile& file : files) keys.push_back(file.object.key);
+    readable = TRY(store.check_readable(bucket, keys));
+  }
   std::vector<Wanted> wanted;
   wanted.reserve(files.size());
-  for (CacheFile& file : files) {
-    std::string name = name_of(bucket, file.object);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    CacheFile& file = files[i];
+    std::string name = readable[i] ? name_of(bucket, file.object) : std::string{};
     fs::path place = name.empty() ? fs::path{} : entry(name);
     wanted.push_back({std::move(name), std::move(place), std::move(file)});
   }

@@ -42,15 +42,25 @@ struct CacheReport {
   std::uint64_t downloaded = 0;
 };
 
+// What is shared with whom. `name` tells stores apart: an address that a server keeps when it comes
+// back on another port.
+struct CacheStore {
+  std::string name;
+  // Our own server, which is asked whether the job's key may read an object before the job gets it
+  // from the disk (ObjectStore::check_readable). Of another server nobody else's rights are known:
+  // `name` has to tell its keys apart as well.
+  bool asks = true;
+};
+
 class ObjectCache {
  public:
-  // `limit_bytes` of files altogether; 0 keeps nothing. `store_name` tells stores apart: an address
-  // that a server keeps when it comes back on another port. `may_link`: see above.
+  // `limit_bytes` of files altogether; 0 keeps nothing. `may_link`: see above.
   static Result<ObjectCache> open(const std::filesystem::path& folder, std::uint64_t limit_bytes,
-                                  std::string store_name, bool may_link);
+                                  CacheStore store, bool may_link);
 
   // Makes every file appear whole, by rename or link: from the cache, else downloaded once for all
-  // jobs that want it now. Objects for which no room can be made come straight from the store.
+  // jobs that want it now. Objects for which no room can be made, and those that the job's key may
+  // not read, come straight from the store (which refuses the latter).
   // `progress` counts bytes. kCancelled once `cancelled` says so.
   Result<CacheReport> fill(objects::ObjectStore& store, const std::string& bucket,
                            std::vector<CacheFile> files, const objects::Progress& progress,
@@ -65,11 +75,11 @@ class ObjectCache {
  private:
   friend class CacheFill;
   struct Wanted;
-  ObjectCache(std::filesystem::path folder, std::uint64_t limit_bytes, std::string store_name,
+  ObjectCache(std::filesystem::path folder, std::uint64_t limit_bytes, CacheStore store,
               bool may_link, std::vector<UniqueFd> claims)
       : folder_(std::move(folder)),
         limit_bytes_(limit_bytes),
-        store_name_(std::move(store_name)),
+        store_(std::move(store)),
         may_link_(may_link),
         claims_(std::move(claims)) {}
 
@@ -84,7 +94,7 @@ class ObjectCache {
 
   std::filesystem::path folder_;
   std::uint64_t limit_bytes_;
-  std::string store_name_;
+  CacheStore store_;
   bool may_link_;
   std::vector<UniqueFd> claims_;
 };

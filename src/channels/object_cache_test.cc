@@ -28,10 +28,12 @@ class CountingHandler final : public http::Handler {
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {
     const bool lists = head.target.find("list-type") != std::string::npos;
     if (head.method == "GET") ++(lists ? lists_seen : gets);
+    if (head.target.find("atelier-readable") != std::string::npos) ++asked;
     return inner_.begin(head);
   }
   std::atomic<int> gets = 0;
   std::atomic<int> lists_seen = 0;
+  std::atomic<int> asked = 0;
 
  private:
   http::Handler& inner_;
@@ -50,7 +52,7 @@ class ObjectCacheTest : public testing::Test {
     handler_.gets = 0;
   }
   ObjectCache open(std::uint64_t limit = 1 << 20, bool may_link = true) {
-    return ObjectCache::open(cache_, limit, "store", may_link).value();
+    return ObjectCache::open(cache_, limit, {"store"}, may_link).value();
   }
   FileChannelReport fill(const std::string& job, ObjectCache cache) {
     ChannelSource source;
@@ -88,6 +90,43 @@ TEST_F(ObjectCacheTest, TheSecondJobOfAHostDownloadsNothing) {
   ASSERT_EQ(stat((folder_.path() / "one/1/4").c_str(), &one), 0);
   ASSERT_EQ(stat((folder_.path() / "two/1/4").c_str(), &two), 0);
   EXPECT_EQ(one.st_ino, two.st_ino);
+}
+
+// Who may list but not read gets no byte from the disk that the store would not give.
+TEST_F(ObjectCacheTest, AHitNeedsTheRightToReadTheObject) {
+  fill("one", open());
+  s3_.set_authority(access::Authority{
+      {{access::Policy::parse(
+            R"({"Statement":[{"Effect":"Allow","Action":"s3:ListBucket","Resource":"*"},
+        {"Effect":"Allow","Action":"s3:GetObject","Resource":"arn:aws:s3:::data/d/1/*"}]})")
+            .value()}}});
+  ObjectCache cache = open();
+  ChannelSource source;
+  source.s3_uri = "s3://data/d";
+  const auto refused = fill_file_channel(*store_, source, folder_.path() / "two", &cache, {});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kPermissionDenied) << refused.error().message;
+  EXPECT_FALSE(fs::exists(folder_.path() / "two/0/0"));
+  source.s3_uri = "s3://data/d/1/";
+  handler_.gets = 0;
+  handler_.asked = 0;
+  EXPECT_EQ(fill_file_channel(*store_, source, folder_.path() / "three", &cache, {})->from_cache,
+            7U);
+  EXPECT_EQ(handler_.gets, 0);
+  EXPECT_EQ(handler_.asked, 1) << "one request for up to a thousand objects";
+}
+
+TEST_F(ObjectCacheTest, OfAStoreThatCannotBeAskedNothingIsSharedBetweenKeys) {
+  ChannelSource source;
+  source.s3_uri = "s3://data/d";
+  const auto fill_as = [&](const std::string& job, const std::string& name) {
+    ObjectCache cache = ObjectCache::open(cache_, 1 << 20, {name, false}, true).value();
+    return fill_file_channel(*store_, source, folder_.path() / job, &cache, {})->from_cache;
+  };
+  EXPECT_EQ(fill_as("one", "store ann"), 0U);
+  EXPECT_EQ(fill_as("two", "store bob"), 0U);
+  EXPECT_EQ(fill_as("three", "store ann"), 20U);
+  EXPECT_EQ(handler_.asked, 0);
 }
 
 TEST_F(ObjectCacheTest, AnotherVersionIsAnotherEntry) {

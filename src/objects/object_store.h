@@ -117,6 +117,11 @@ class ObjectStore {
                                    const std::vector<std::string>& keys) = 0;
   virtual Result<void> copy(const std::string& bucket, const std::string& key,
                             const std::string& to_bucket, const std::string& to_key) = 0;
+  // For each key whether our own server would let the caller read it (s3:GetObject), in the order
+  // of the keys: what lets a cache on the disk stand in for a GET. No other server knows the call.
+  // A key that XML cannot hold counts as one that may not be read.
+  virtual Result<std::vector<bool>> check_readable(const std::string& bucket,
+                                                   const std::vector<std::string>& keys) = 0;
   virtual Result<ListPage> list(const std::string& bucket, const ListOptions& options) = 0;
 
   // Many small objects with many requests in flight; the first error ends it. `progress` counts

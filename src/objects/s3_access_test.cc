@@ -1,4 +1,5 @@
 // What a key with a policy may do on the embedded S3, operation by operation.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
@@ -73,6 +74,19 @@ TEST_F(S3AccessTest, WhatThePolicyNamesIsServed) {
   EXPECT_EQ(as_ann("GET", "/bucket?prefix=in%2F").status, 200);
   EXPECT_EQ(as_ann("PUT", "/bucket/out/copy", "", {{"x-amz-copy-source", "/bucket/in/a"}}).status,
             200);
+}
+
+TEST_F(S3AccessTest, WhatMayBeReadIsToldKeyByKeyWhetherItIsThereOrNot) {
+  const auto ask = [&](auto as) {
+    const Reply reply = as("/bucket?atelier-readable",
+                           "<Delete><Object><Key>in/a</Key></Object><Object><Key>secret/a</Key>"
+                           "</Object><Object><Key>in/none</Key></Object></Delete>");
+    return reply.body.substr(std::min(reply.body.find("<Readable>"), reply.body.size()));
+  };
+  EXPECT_EQ(ask([&](auto target, auto body) { return as_ann("POST", target, body); }),
+            "<Readable>101</Readable></ReadableResult>");
+  EXPECT_EQ(ask([&](auto target, auto body) { return as_admin("POST", target, body); }),
+            "<Readable>111</Readable></ReadableResult>");
 }
 
 TEST_F(S3AccessTest, EverythingElseIsRefusedByEveryOperation) {
@@ -169,6 +183,70 @@ TEST_F(S3AccessTest, OfManyDeletesEachKeyIsAskedAlone) {
       << reply.body;
   EXPECT_EQ(as_admin("GET", "/bucket/out/old").status, 404);
   EXPECT_EQ(as_admin("GET", "/bucket/in/a").status, 200);
+}
+
+// Its body is kept in memory: only for who can delete anything at all.
+TEST_F(S3AccessTest, ManyDeletesAreReadOnlyFromWhoMayDeleteSomething) {
+  const auto wants_body = [&](const std::string& statements) {
+    http::Verified caller;
+    caller.principal.authority =
+        access::Authority{{{access::Policy::parse(R"({"Statement":)" + statements + "}").value()}}};
+    const http::RequestHead head{.method = "POST",
+                                 .target = "/bucket?delete",
+                                 .headers = {},
+                                 .content_length = 10,
+                                 .peer = {}};
+    return service_->begin(head, caller)->wants_body();
+  };
+  EXPECT_TRUE(wants_body(R"({"Effect":"Allow","Action":"s3:*","Resource":"arn:aws:s3:::x/*"})"));
+  EXPECT_FALSE(wants_body(R"({"Effect":"Allow","Action":"s3:Get*","Resource":"*"})"));
+}
+
+TEST_F(S3AccessTest, ADocumentOfCountlessElementsIsRefusedBeforeItIsTakenApart) {
+  std::string many = "<Delete>";
+  for (int i = 0; i < 100'000; ++i) many += "<a/>";
+  EXPECT_NE(as_admin("POST", "/bucket?delete", many + "</Delete>").body.find("tags"),
+            std::string::npos);
+  many = "<Delete ";
+  for (int i = 0; i < 100'000; ++i) many += "a=''";
+  EXPECT_NE(as_admin("POST", "/bucket?delete", many + "/>").body.find("attributes"),
+            std::string::npos);
+  many = "<Delete>";
+  for (int i = 0; i < 1000; ++i) many += fmt::format("<Object><Key>a={}</Key></Object>", i);
+  EXPECT_EQ(as_admin("POST", "/bucket?delete", many + "</Delete>").status, 200);
+  many += "<Object><Key>one more</Key></Object>";
+  EXPECT_NE(as_admin("POST", "/bucket?delete", many + "</Delete>").body.find("1000 objects"),
+            std::string::npos);
+}
+
+TEST_F(S3AccessTest, AttributesNeedTheirOwnRightBesidesReading) {
+  const auto status = [&](const std::string& actions) {
+    const access::Policy policy =
+        access::Policy::parse(R"({"Statement":{"Effect":"Allow","Action":)" + actions +
+                              R"(,"Resource":"arn:aws:s3:::bucket/in/*"}})")
+            .value();
+    return ask(access::Authority{{{policy}}}, "GET", "/bucket/in/a?attributes", "",
+               {{"x-amz-object-attributes", "ETag"}})
+        .status;
+  };
+  EXPECT_EQ(status(R"("s3:GetObject")"), 403);
+  EXPECT_EQ(status(R"("s3:GetObjectAttributes")"), 403);
+  EXPECT_EQ(status(R"(["s3:GetObject","s3:GetObjectAttributes"])"), 200);
+}
+
+TEST_F(S3AccessTest, ACopyTakesTagsAlongOnlyWithTheRightsToThem) {
+  EXPECT_EQ(as_admin("PUT", "/bucket/in/tagged", "x", {{"x-amz-tagging", "a=b"}}).status, 200);
+  const http::Headers copy{{"x-amz-copy-source", "/bucket/in/tagged"}};
+  http::Headers without = copy;
+  without.add("x-amz-tagging-directive", "REPLACE");
+  EXPECT_EQ(as_ann("PUT", "/bucket/out/c", "", copy).status, 403);
+  EXPECT_EQ(as_ann("PUT", "/bucket/out/c", "", without).status, 200);
+  EXPECT_EQ(as_admin("PUT", "/bucket/out/c", "", copy).status, 200);
+  const access::Policy policy = access::Policy::parse(R"({"Statement":[
+        {"Effect":"Allow","Action":["s3:GetObject","s3:GetObjectTagging"],"Resource":"arn:aws:s3:::bucket/in/*"},
+        {"Effect":"Allow","Action":["s3:PutObject","s3:PutObjectTagging"],"Resource":"arn:aws:s3:::bucket/out/*"}]})")
+                                    .value();
+  EXPECT_EQ(ask(access::Authority{{{policy}}}, "PUT", "/bucket/out/d", "", copy).status, 200);
 }
 
 TEST_F(S3AccessTest, SettingsOfABucketGoByTheActionsOfAmazon) {

@@ -242,6 +242,37 @@ Result<void> S3Client::remove_many(const std::string& bucket,
   return flush();
 }
 
+Result<std::vector<bool>> S3Client::check_readable(const std::string& bucket,
+                                                   const std::vector<std::string>& keys) {
+  std::vector<bool> readable(keys.size(), false);
+  for (std::size_t next = 0; next < keys.size();) {
+    std::vector<std::size_t> asked;
+    XmlWriter xml;
+    xml.open_root("Delete");  // the same list of keys, asked about here
+    for (; next < keys.size() && asked.size() < kDeleteBatch; ++next) {
+      if (!fits_xml(keys[next])) continue;
+      asked.push_back(next);
+      xml.open("Object");
+      xml.element("Key", keys[next]);
+      xml.close("Object");
+    }
+    xml.close("Delete");
+    if (asked.empty()) break;
+    const std::string document = std::move(xml).finish();
+    S3Call call{
+        .method = "POST", .bucket = bucket, .query = {{"atelier-readable", ""}}, .body = document};
+    call.headers.set("Content-Type", "application/xml");
+    const http::ClientResponse reply = TRY(transport_.send(call));
+    const std::string answer = TRY(parse_element(reply.body, "ReadableResult", "Readable"));
+    if (answer.size() != asked.size()) {
+      return Error{Code::kDataLoss, fmt::format("{} answers to whether {} keys may be read",
+                                                answer.size(), asked.size())};
+    }
+    for (std::size_t i = 0; i < asked.size(); ++i) readable[asked[i]] = answer[i] == '1';
+  }
+  return readable;
+}
+
 Result<void> S3Client::copy(const std::string& bucket, const std::string& key,
                             const std::string& to_bucket, const std::string& to_key) {
   S3Call call{.method = "PUT", .bucket = to_bucket, .key = to_key};

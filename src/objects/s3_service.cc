@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/byte_budget.h"
 #include "base/id.h"
 #include "objects/internal/s3_access.h"
 #include "objects/internal/s3_call.h"
@@ -16,6 +17,8 @@ namespace internal {
 namespace {
 
 constexpr std::size_t kMaxDocument = std::size_t{8} << 20;
+// Of all requests together.
+constexpr std::uint64_t kMaxDocuments = std::uint64_t{128} << 20;
 
 using Level = Operation::Level;
 // GET, PUT or DELETE of a bucket's setting.
@@ -86,6 +89,9 @@ constexpr std::array kOperations = {
     Operation{"CreateBucket", "PUT", Level::kBucket, "", Input::kDocument, create_bucket},
     Operation{"DeleteBucket", "DELETE", Level::kBucket, "", Input::kNone, delete_bucket},
     Operation{"DeleteObjects", "POST", Level::kBucket, "delete", Input::kDocument, delete_objects},
+    // Not S3's: ObjectStore::check_readable.
+    Operation{"CheckReadable", "POST", Level::kBucket, "atelier-readable", Input::kDocument,
+              check_readable},
     Operation{"PostObject", "POST", Level::kBucket, "", Input::kNone, nullptr},
 
     Operation{"ListParts", "GET", Level::kObject, "uploadId", Input::kNone, list_parts},
@@ -245,9 +251,12 @@ namespace {
 
 class S3Exchange final : public http::Exchange {
  public:
-  S3Exchange(Call call, const Operation& operation)
+  // `cors` and `documents` must outlive it.
+  S3Exchange(Call call, const Operation& operation, CorsRules& cors, ByteBudget& documents)
       : call_(std::move(call)),
         operation_(operation),
+        cors_(cors),
+        kept_(documents),
         reader_(call_.caller, http::decoded_length(call_.request.head)) {
     Result<void> ready = prepare();
     if (!ready) error_ = ready.error();
@@ -272,7 +281,7 @@ class S3Exchange final : public http::Exchange {
                : error_response(to_s3_error(result.error()), call_.request.head.method,
                                 call_.request.head.path(), call_.request.id);
     response.headers.set("x-amz-request-id", call_.request.id);
-    add_cors(call_.store, call_.request, response.headers);
+    add_cors(cors_, call_.request, response.headers);
     return response;
   }
 
@@ -294,6 +303,11 @@ class S3Exchange final : public http::Exchange {
     if (call_.document.size() + bytes.size() > kMaxDocument) {
       return s3_error("MaxMessageLengthExceeded",
                       fmt::format("the document has more than {} bytes", kMaxDocument));
+    }
+    if (!kept_.grow(bytes.size())) {
+      return s3_error("SlowDown",
+                      "documents of other requests take all of the memory that there is for them: "
+                      "try again");
     }
     call_.document.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return {};
@@ -350,6 +364,8 @@ class S3Exchange final : public http::Exchange {
 
   Call call_;
   const Operation& operation_;
+  CorsRules& cors_;
+  ByteBudget::Share kept_;
   http::PayloadReader reader_;
   std::optional<Error> error_;
 };
@@ -374,11 +390,11 @@ class ServiceImpl final : public S3Service {
                                              .region = region_,
                                              .request = *std::move(request),
                                              .caller = caller},
-                                        **operation);
+                                        **operation, cors_, documents_);
   }
 
   http::Response preflight(const http::RequestHead& head) override {
-    return internal::preflight(*store_, head);
+    return internal::preflight(cors_, head);
   }
 
   [[nodiscard]] Named name(const http::RequestHead& head) const override {
@@ -397,6 +413,8 @@ class ServiceImpl final : public S3Service {
   std::unique_ptr<LocalStore> store_;
   const Clock& clock_;
   const std::string region_;
+  CorsRules cors_{*store_};
+  ByteBudget documents_{kMaxDocuments};
   UploadSweeper sweeper_;
 };
 

@@ -146,6 +146,40 @@ TEST_F(S3SettingsTest, CorsRulesDecideWhatABrowserMaySee) {
             "400 InvalidRequest");
 }
 
+// A preflight comes without a signature: what it costs is bounded by what may be stored.
+TEST_F(S3SettingsTest, CorsRulesAreBounded) {
+  const auto put = [&](const std::string& more) {
+    return code(ask("PUT", "/bucket?cors",
+                    "<CORSConfiguration><CORSRule><AllowedOrigin>*</AllowedOrigin>"
+                    "<AllowedMethod>GET</AllowedMethod>" +
+                        more + "</CORSRule></CORSConfiguration>"));
+  };
+  std::string headers;
+  for (int i = 0; i < 98; ++i) headers += "<AllowedHeader>x-a</AllowedHeader>";
+  EXPECT_EQ(put(headers), "200 (none)");
+  EXPECT_EQ(put(headers + "<AllowedHeader>x</AllowedHeader>"), "400 MalformedXML");
+  EXPECT_EQ(put("<ExposeHeader>" + std::string(65'000, 'x') + "</ExposeHeader>"), "200 (none)");
+  EXPECT_EQ(put("<ExposeHeader>" + std::string(66'000, 'x') + "</ExposeHeader>"),
+            "400 MaxMessageLengthExceeded");
+  const auto preflight = [&](int count) {
+    std::string wanted = "x-a";
+    for (int i = 1; i < count; ++i) wanted += ",x-a";
+    const http::RequestHead head{.method = "OPTIONS",
+                                 .target = "/bucket/key",
+                                 .headers = {{"Origin", "https://a"},
+                                             {"Access-Control-Request-Method", "GET"},
+                                             {"Access-Control-Request-Headers", wanted}},
+                                 .content_length = 0,
+                                 .peer = {}};
+    return service_->preflight(head).status;
+  };
+  EXPECT_EQ(put(headers), "200 (none)");
+  EXPECT_EQ(preflight(100), 200);
+  EXPECT_EQ(preflight(101), 400);
+  EXPECT_EQ(put("<AllowedHeader>y</AllowedHeader>"), "200 (none)");
+  EXPECT_EQ(preflight(1), 403) << "a new document counts at once";
+}
+
 TEST_F(S3SettingsTest, ALifecycleThatWouldExpireObjectsIsRefusedByName) {
   const auto put = [&](const std::string& rule) {
     return ask("PUT", "/bucket?lifecycle",

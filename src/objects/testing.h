@@ -21,9 +21,13 @@ inline const http::Credentials& test_credentials() {
 class S3Handler final : public http::Handler {
  public:
   S3Handler(S3Service& service, const Clock& clock) : service_(service), clock_(clock) {
+    set_authority(access::Authority::everything());
+  }
+  // What the one key may do.
+  void set_authority(access::Authority authority) {
     http::Principal principal;
     principal.access_key = test_credentials().access_key;
-    principal.authority = access::Authority::everything();
+    principal.authority = std::move(authority);
     keys_.put({test_credentials(), std::move(principal), {}});
   }
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {

@@ -14,6 +14,8 @@ namespace atelier::objects::internal {
 namespace {
 
 constexpr std::size_t kMaxCorsRules = 100;
+constexpr std::size_t kMaxCorsBytes = 64 * 1024;  // as S3
+constexpr std::size_t kMaxCorsEntries = 100;      // of a rule
 constexpr std::size_t kMaxLifecycleRules = 1000;
 constexpr std::array<std::string_view, 5> kMethods = {"GET", "PUT", "HEAD", "POST", "DELETE"};
 
@@ -41,7 +43,11 @@ Result<void> check_pattern(std::string_view element, const std::string& pattern)
 
 Result<CorsRule> parse_cors_rule(const pugi::xml_node& node) {
   CorsRule rule;
+  std::size_t entries = 0;
   for (const pugi::xml_node& field : node.children()) {
+    if (field.type() == pugi::node_element && ++entries > kMaxCorsEntries) {
+      return malformed(fmt::format("a CORSRule has more than {} entries", kMaxCorsEntries));
+    }
     const std::string text = text_of(field);
     if (is_named(field, "AllowedOrigin")) {
       TRY(check_pattern("AllowedOrigin", text));
@@ -75,6 +81,11 @@ Result<CorsRule> parse_cors_rule(const pugi::xml_node& node) {
 }  // namespace
 
 Result<std::vector<CorsRule>> parse_cors(std::string_view xml) {
+  if (xml.size() > kMaxCorsBytes) {
+    return s3_error("MaxMessageLengthExceeded",
+                    fmt::format("the CORS configuration has {} bytes; {} are the most", xml.size(),
+                                kMaxCorsBytes));
+  }
   pugi::xml_document document;
   const pugi::xml_node root = TRY(load_document(document, xml, "CORSConfiguration"));
   std::vector<CorsRule> rules;

@@ -18,6 +18,7 @@ struct CorsRule {
   std::vector<std::string> exposed{};
   std::string max_age{};  // seconds; "" when not given
 };
+// At most 64 KiB, 100 rules, and 100 entries of a rule.
 Result<std::vector<CorsRule>> parse_cors(std::string_view xml);
 // The first rule for a request from `origin`; null when there is none. `headers`: those that a
 // preflight asks for, by comma.

@@ -50,6 +50,7 @@ constexpr Named kActions[] = {
     {"UploadPart", "s3:PutObject"},
     {"CompleteMultipartUpload", "s3:PutObject"},
     {"DeleteObjects", "s3:DeleteObject"},
+    {"CheckReadable", "s3:GetObject"},
 };
 
 using Context = std::vector<std::pair<std::string_view, std::string_view>>;
@@ -93,14 +94,21 @@ std::string name_resource(const S3Request& request) {
 
 Result<void> authorize(const Call& call, const Operation& operation) {
   const S3Request& request = call.request;
-  if (operation.name == "DeleteObjects") return {};  // asked for each key of its body
   const std::string action = name_action(operation);
+  if (operation.name == "DeleteObjects" || operation.name == "CheckReadable") {
+    // Asked for each key of its body, which is read when any can be allowed.
+    if (call.caller.principal.authority.could_allow(action)) return {};
+    return require(call, action, access::s3_object_arn(request.bucket, "*"));
+  }
   if (operation.level == Operation::Level::kService) return require(call, action, "*");
   if (operation.level == Operation::Level::kBucket) {
     return require(call, action, access::s3_bucket_arn(request.bucket),
                    listing_context(call, operation.name));
   }
   TRY(require_on_object(call, action, request.key));
+  if (operation.name == "GetObjectAttributes") {
+    return require_on_object(call, "s3:GetObjectAttributes", request.key);
+  }
   if (action != "s3:PutObject") return {};
   if (request.header("x-amz-tagging")) {
     TRY(require_on_object(call, "s3:PutObjectTagging", request.key));
@@ -110,6 +118,12 @@ Result<void> authorize(const Call& call, const Operation& operation) {
     TRY(require(call, "s3:GetObject", access::s3_object_arn(bucket, key)));
   }
   return {};
+}
+
+Result<void> require_copy_of_tags(const Call& call, std::string_view from_bucket,
+                                  std::string_view from_key) {
+  TRY(require(call, "s3:GetObjectTagging", access::s3_object_arn(from_bucket, from_key)));
+  return require_on_object(call, "s3:PutObjectTagging", call.request.key);
 }
 
 Result<void> require_on_object(const Call& call, std::string_view action, std::string_view key) {

@@ -19,6 +19,10 @@ Result<void> authorize(const Call& call, const Operation& operation);
 std::string name_action(const Operation& operation);
 std::string name_resource(const S3Request& request);
 
+// For a copy that takes the tags of its source along.
+Result<void> require_copy_of_tags(const Call& call, std::string_view from_bucket,
+                                  std::string_view from_key);
+
 // One action on an object, for what only the body names (DeleteObjects).
 Result<void> require_on_object(const Call& call, std::string_view action, std::string_view key);
 

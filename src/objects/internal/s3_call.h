@@ -101,6 +101,7 @@ ChecksumKind checksum_kind_of(const Call& call);
 CallResult put_object(Call& call);  // and CopyObject
 CallResult delete_object(Call& call);
 CallResult delete_objects(Call& call);
+CallResult check_readable(Call& call);
 CallResult get_object_tagging(Call& call);
 CallResult put_object_tagging(Call& call);
 CallResult delete_object_tagging(Call& call);

@@ -36,6 +36,8 @@ class S3Client final : public ObjectStore {
                            const std::vector<std::string>& keys) override;
   Result<void> copy(const std::string& bucket, const std::string& key, const std::string& to_bucket,
                     const std::string& to_key) override;
+  Result<std::vector<bool>> check_readable(const std::string& bucket,
+                                           const std::vector<std::string>& keys) override;
   Result<ListPage> list(const std::string& bucket, const ListOptions& options) override;
   Result<void> download_many(const std::string& bucket, std::vector<Download> items,
                              const Progress& progress) override;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "objects/internal/s3_access.h"
 #include "objects/internal/s3_call.h"
 
 namespace atelier::objects::internal {
@@ -110,6 +111,9 @@ CallResult copy_object(Call& call) {
   object.key = request.key;
   object.conditions = write_conditions(request);
   TRY(choose_headers(request, source.object, object));
+  if (!source.object.tags.empty() && !TRY(replaces(request, "x-amz-tagging-directive"))) {
+    TRY(require_copy_of_tags(call, source_bucket, source_key));
+  }
   if (source_bucket == object.bucket && source_key == object.key &&
       !TRY(replaces(request, "x-amz-metadata-directive")) &&
       !request.header("x-amz-server-side-encryption") &&

@@ -9,6 +9,11 @@
 namespace atelier::objects::internal {
 namespace {
 
+// Begin and end of an Object, its Key, ETag, VersionId, Size and LastModifiedTime, and some more;
+// of 10,000 parts likewise, each with its checksums.
+constexpr std::size_t kMaxDeleteTags = 1000 * 12 + 100;
+constexpr std::size_t kMaxPartTags = 10'000 * 20 + 100;
+
 std::string unquoted(std::string text) {
   if (text.size() >= 2 && text.front() == '"' && text.back() == '"')
     return text.substr(1, text.size() - 2);
@@ -42,7 +47,7 @@ Result<CompletedPart> parse_part(const pugi::xml_node& node) {
 
 Result<DeleteRequest> parse_delete(std::string_view xml) {
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load_document(document, xml, "Delete"));
+  const pugi::xml_node root = TRY(load_document(document, xml, "Delete", kMaxDeleteTags));
   DeleteRequest request;
   for (const pugi::xml_node& child : root.children()) {
     if (is_named(child, "Quiet")) request.quiet = text_of(child) == "true";
@@ -71,7 +76,8 @@ Result<DeleteRequest> parse_delete(std::string_view xml) {
 
 Result<std::vector<CompletedPart>> parse_complete(std::string_view xml) {
   pugi::xml_document document;
-  const pugi::xml_node root = TRY(load_document(document, xml, "CompleteMultipartUpload"));
+  const pugi::xml_node root =
+      TRY(load_document(document, xml, "CompleteMultipartUpload", kMaxPartTags));
   std::vector<CompletedPart> parts;
   for (const pugi::xml_node& child : root.children()) {
     if (!is_named(child, "Part")) continue;

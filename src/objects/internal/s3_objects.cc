@@ -260,6 +260,20 @@ CallResult delete_objects(Call& call) {
   return xml_response(std::move(xml));
 }
 
+// Says of each key whether the caller may read it, not whether it is there.
+CallResult check_readable(Call& call) {
+  const DeleteRequest request = TRY(parse_delete(call.document));
+  std::string answer;
+  for (const Removal& asked : request.removals) {
+    answer += require_on_object(call, "s3:GetObject", asked.key) ? '1' : '0';
+  }
+  XmlWriter xml;
+  xml.open_root("ReadableResult");
+  xml.element("Readable", answer);
+  xml.close("ReadableResult");
+  return xml_response(std::move(xml));
+}
+
 CallResult get_object_tagging(Call& call) {
   TRY(refuse_version(call.request));
   const ObjectRecord object = TRY(call.store.head(call.request.bucket, call.request.key));

@@ -9,6 +9,27 @@ namespace {
 
 // 1,000 keys of 1,024 bytes, all written as references, are the largest honest document.
 constexpr std::size_t kMaxDocument = std::size_t{8} << 20;
+// Honest documents declare a namespace or two.
+constexpr std::size_t kMaxAttributes = 4096;
+
+// Before anything is built: 8 MiB of "<a/>" or of attributes would become hundreds.
+Result<void> check_counts(std::string_view xml, std::size_t most_tags) {
+  std::size_t tags = 0;
+  std::size_t attributes = 0;
+  for (std::size_t at = xml.find_first_of("<="); at != std::string_view::npos;
+       at = xml.find_first_of("<=", at + 1)) {
+    if (xml[at] == '<') {
+      if (++tags > most_tags) return malformed(fmt::format("it has more than {} tags", most_tags));
+      continue;
+    }
+    const std::size_t next = xml.find_first_not_of(" \t\r\n", at + 1);
+    if (next == std::string_view::npos || (xml[next] != '"' && xml[next] != '\'')) continue;
+    if (++attributes > kMaxAttributes) {
+      return malformed(fmt::format("it has more than {} attributes", kMaxAttributes));
+    }
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -30,12 +51,13 @@ pugi::xml_node find_child(const pugi::xml_node& node, std::string_view name) {
 }
 
 Result<pugi::xml_node> load_document(pugi::xml_document& document, std::string_view xml,
-                                     std::string_view root) {
+                                     std::string_view root, std::size_t most_tags) {
   if (xml.size() > kMaxDocument) {
     return s3_error(
         "MaxMessageLengthExceeded",
         fmt::format("the document has {} bytes; {} is the most", xml.size(), kMaxDocument));
   }
+  TRY(check_counts(xml, most_tags));
   // Blanks count: a key can consist of them.
   const pugi::xml_parse_result result = document.load_buffer(
       xml.data(), xml.size(), pugi::parse_default | pugi::parse_ws_pcdata, pugi::encoding_utf8);
