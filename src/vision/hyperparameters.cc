@@ -333,6 +333,9 @@ Result<Hyperparameters> parse_hyperparameters(const std::map<std::string, std::s
     if (setter == table().end()) return unknown(name);
     TRY(setter->second(h, name, decoded(raw)));
   }
+  h.pretrained_where_there = values.contains("num_layers") &&
+                             !values.contains("use_pretrained_model") &&
+                             h.pretrained_weights.empty();
   if (h.optimizer.weight_decay < 0) {
     h.optimizer.weight_decay = h.optimizer.kind == OptimizerKind::kAdamW ? 0.02 : 1e-4;
   }

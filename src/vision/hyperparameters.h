@@ -43,6 +43,9 @@ struct Hyperparameters {
   std::int64_t early_stopping_patience = 5;
   double early_stopping_tolerance = 0;
   bool use_pretrained_model = true;  // SageMaker: 0
+  // num_layers came without use_pretrained_model, which SageMaker then takes as 0: weights are used
+  // where there are some.
+  bool pretrained_where_there = false;
   bool use_weighted_loss = false;
   bool multi_label = false;  // a picture has any number of labels
   Precision precision = Precision::kAuto;

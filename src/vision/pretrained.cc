@@ -195,6 +195,12 @@ json::object weights_report_to_json(const WeightsReport& report) {
           {"mismatched", names_to_json(report.mismatched)}};
 }
 
+std::string weights_report_line(const WeightsReport& report) {
+  return fmt::format("weights: file={} loaded={} missing={} unexpected={} mismatched={}",
+                     std::filesystem::path(report.file).filename().string(), report.loaded.size(),
+                     report.missing.size(), report.unexpected.size(), report.mismatched.size());
+}
+
 Result<WeightsReport> load_weights(Network& network, const std::filesystem::path& path,
                                    const std::string& sha256) {
   WeightsReport report;

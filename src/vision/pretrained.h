@@ -21,6 +21,7 @@ struct WeightsReport {
   bool classifier_loaded = false;
 };
 boost::json::object weights_report_to_json(const WeightsReport& report);
+std::string weights_report_line(const WeightsReport& report);  // for the log
 
 // Our name (timm's for EfficientNet-Lite, torchvision's for ResNet) of a tensor that a file calls
 // `name`; names of lukemelas' EfficientNet are translated, others come back as they are.

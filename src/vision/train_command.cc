@@ -185,13 +185,16 @@ class Job {
 
   Result<void> load_pretrained() {
     const TempFolder scratch = TRY(TempFolder::create());
-    const WeightsSource source = TRY(find_weights(
-        h_.backbone, h_.pretrained_weights, command_.folders.channel({"model"}), scratch.path()));
-    weights_ = TRY(load_weights(model_.network, source.file, source.sha256));
-    print(fmt::format("weights: file={} loaded={} missing={} unexpected={} mismatched={}",
-                      source.file.filename().string(), weights_->loaded.size(),
-                      weights_->missing.size(), weights_->unexpected.size(),
-                      weights_->mismatched.size()));
+    const Result<WeightsSource> source = find_weights(
+        h_.backbone, h_.pretrained_weights, command_.folders.channel({"model"}), scratch.path());
+    if (!source && source.error().code == Code::kNotFound && h_.pretrained_where_there) {
+      print(fmt::format("warning: {} starts from random weights: there are none of it here",
+                        h_.backbone));
+      return {};
+    }
+    if (!source) return source.error();
+    weights_ = TRY(load_weights(model_.network, source->file, source->sha256));
+    print(weights_report_line(*weights_));
     return {};
   }
 

@@ -91,6 +91,20 @@ TEST_F(TrainingTest, SeveralLabelsAPictureAreLearntAndPredicted) {
   EXPECT_NE(find_array(row, "labels"), nullptr);
 }
 
+// As SageMaker's notebooks have it, whose use_pretrained_model is 0 when it is not given.
+TEST_F(TrainingTest, NumLayersAloneTrainsFromRandomWeightsWhereThereAreNone) {
+  const char* kLayers = R"({"num_layers":"18","epochs":"1","mini_batch_size":"8","image_size":"32",
+                            "engine":"fused-fp32","threads":"2"})";
+  ASSERT_TRUE(train(job("open", kLayers)));
+  EXPECT_THAT(lines_,
+              Contains("warning: resnet-18 starts from random weights: there are none of it "
+                       "here"));
+  const Result<void> asked =
+      train(job("asked", R"({"num_layers":"18","use_pretrained_model":"1"})"));
+  ASSERT_FALSE(asked);
+  EXPECT_THAT(asked.error().message, HasSubstr("no pretrained weights of resnet-18"));
+}
+
 TEST_F(TrainingTest, AnEarlierModelIsGoneOnWithAndWhatDiffersIsNamed) {
   const JobFolders first = job("first", kSmall);
   ASSERT_TRUE(train(first));
@@ -104,6 +118,10 @@ TEST_F(TrainingTest, AnEarlierModelIsGoneOnWithAndWhatDiffersIsNamed) {
   EXPECT_THAT(lines_,
               Contains(HasSubstr("incremental: backbone=efficientnet-lite0 image_size=32")));
   EXPECT_THAT(lines_, Contains(HasSubstr("mismatched=0")));
+  // Even where it says that no weights are wanted, as SageMaker's default does.
+  ASSERT_TRUE(train(with_model("plain", R"({"epochs":"1","mini_batch_size":"8","threads":"2",
+                                            "engine":"fused-fp32","use_pretrained_model":"0"})")));
+  EXPECT_THAT(lines_, Contains(HasSubstr("loaded=247 missing=0 unexpected=0 mismatched=0")));
   const auto refusal = [&](const std::string& name, const std::string& hyperparameters) {
     const Result<void> trained = train(with_model(name, hyperparameters));
     return trained ? "accepted" : trained.error().message;
