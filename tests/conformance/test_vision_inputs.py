@@ -133,7 +133,7 @@ def accuracies(output):
 
 
 def succeeded(running, name):
-    outcome = running.outcome(name)
+    outcome = running.outcome(name, 900)
     assert not outcome.error, outcome.output[-4000:]
     return outcome
 
