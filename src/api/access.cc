@@ -34,12 +34,22 @@ std::string sagemaker_resource(const Call& call) {
   return "*";
 }
 
+// The name in "arn:aws:logs:us-west-2:000000000000:log-group:NAME:*", or of whatever else an
+// identifier is: however a group is named, a policy sees one resource.
+std::string named_group(const Call& call) {
+  std::string group = member(call, "logGroupIdentifier");
+  const std::string ours =
+      fmt::format("arn:aws:logs:{}:{}:log-group:", call.parts.region, call.parts.account);
+  if (!group.starts_with(ours)) return group;
+  group.erase(0, ours.size());
+  return group.substr(0, group.find(':'));
+}
+
 // A group without a stream has an empty one in the ARN, so that "log-group:NAME:*" fits both.
 std::string logs_resource(const Call& call) {
   std::string group = member(call, "logGroupName");
-  if (group.empty()) group = member(call, "logGroupIdentifier");
+  if (group.empty()) group = named_group(call);
   if (group.empty()) return "*";
-  if (group.starts_with("arn:")) return group;
   return fmt::format("arn:aws:logs:{}:{}:log-group:{}:log-stream:{}", call.parts.region,
                      call.parts.account, group, member(call, "logStreamName"));
 }
@@ -87,8 +97,15 @@ std::optional<ApiError> refuse_access(std::string_view signing_name, const Call&
   const bool query = service != nullptr && service->protocols.json_version.empty();
   if (auto refused = check(action, resource_of(signing_name, call), call, query, {}))
     return refused;
+  if (signing_name != "sagemaker") return std::nullopt;
+  // AWS asks for it where something is made with tags.
+  const json::array* tags = find_array(call.input, "Tags");
+  if (call.operation.name.starts_with("Create") && tags != nullptr && !tags->empty()) {
+    auto refused = check("sagemaker:AddTags", resource_of(signing_name, call), call, query, {});
+    if (refused) return refused;
+  }
   const std::string role = member(call, "RoleArn");
-  if (signing_name != "sagemaker" || role.empty()) return std::nullopt;
+  if (role.empty()) return std::nullopt;
   return check("iam:PassRole", role, call, query,
                {{"iam:PassedToService", "sagemaker.amazonaws.com"}});
 }

@@ -16,7 +16,8 @@ std::string action_of(std::string_view signing_name, std::string_view operation)
 std::string resource_of(std::string_view signing_name, const Call& call);
 
 // The refusal, naming principal, action and resource; nothing when the call may be made. Creating a
-// job needs iam:PassRole on its role besides. sts:GetCallerIdentity is everyone's.
+// job needs iam:PassRole on its role besides, and sagemaker:AddTags when it has tags.
+// sts:GetCallerIdentity is everyone's.
 std::optional<ApiError> refuse_access(std::string_view signing_name, const Call& call);
 
 }  // namespace atelier::api

@@ -75,6 +75,90 @@ TEST_F(AccessTest, LogsAreNamedByGroupAndStream) {
   EXPECT_NE(get("b/algo-1-1"), "");
 }
 
+// However the group is named, a policy sees one resource.
+TEST_F(AccessTest, ADenyOfAStreamBindsHoweverItsGroupIsNamed) {
+  statements_ =
+      R"({"Effect":"Deny","Action":"logs:*","Resource":"arn:aws:logs:*:log-stream:secret/*"})";
+  allow("logs:*", "*");
+  const std::string name = "/aws/sagemaker/TrainingJobs";
+  const std::string arn = "arn:aws:logs:us-west-2:000000000000:log-group:" + name;
+  for (const auto& [member, group] : std::vector<std::pair<std::string, std::string>>{
+           {"logGroupName", name}, {"logGroupIdentifier", name}, {"logGroupIdentifier", arn}}) {
+    const auto get = [&](std::string_view stream) {
+      return refusal("GetLogEvents",
+                     fmt::format(R"({{"{}":"{}","logStreamName":"{}"}})", member, group, stream),
+                     "Logs_20140328", "logs");
+    };
+    EXPECT_NE(get("secret/algo-1-1"), "") << group;
+    EXPECT_EQ(get("open/algo-1-1"), "") << group;
+  }
+}
+
+TEST_F(AccessTest, ACreateWithTagsNeedsTheRightToTag) {
+  allow("sagemaker:CreateTrainingJob", "*");
+  allow("iam:PassRole", "*");
+  json::object body = internal::training_request();
+  EXPECT_THAT(refusal("CreateTrainingJob", json::serialize(body)), HasSubstr("sagemaker:AddTags"));
+  body.erase("Tags");
+  EXPECT_EQ(refusal("CreateTrainingJob", json::serialize(body)), "");
+  allow("sagemaker:AddTags", "*");
+  EXPECT_EQ(refusal("CreateTrainingJob", json::serialize(internal::training_request("job-2"))), "");
+}
+
+TEST_F(AccessTest, AJobThatAJobMakesIsItsMakers) {
+  world_.keys.entry.principal.arn = "arn:aws:sts::000000000000:assumed-role/r/job-0";
+  world_.keys.entry.principal.creator = "arn:ann\narn:r";
+  world_.call("CreateTrainingJob", json::serialize(internal::training_request()));
+  EXPECT_EQ(world_.jobs.by_name.at("job-1").created_by, "arn:ann\narn:r");
+}
+
+class SimulateTest : public AccessTest {
+ protected:
+  std::string simulate(int actions, int resources, std::string_view more = "") {
+    std::string body = fmt::format(
+        "Action=SimulatePrincipalPolicy&Version=2010-05-08&PolicySourceArn=arn:aws:iam::"
+        "000000000000:role/r{}",
+        more);
+    for (int i = 1; i <= actions; ++i) body += fmt::format("&ActionNames.member.{0}=s3:A{0}", i);
+    for (int i = 1; i <= resources; ++i) body += fmt::format("&ResourceArns.member.{0}=r{0}", i);
+    http::RequestHead head;
+    head.method = "POST";
+    head.target = "/";
+    head.headers = {{"Host", "h"}, {"Content-Type", "application/x-www-form-urlencoded"}};
+    world_.sign(head, "iam", body);
+    return body_of(world_.send(head, body));
+  }
+  static std::size_t count(std::string_view text) {
+    std::size_t found = 0;
+    for (std::size_t at = text.find("<EvalDecision>"); at != std::string_view::npos;
+         at = text.find("<EvalDecision>", at + 1)) {
+      ++found;
+    }
+    return found;
+  }
+};
+
+TEST_F(SimulateTest, IsAnsweredPageByPage) {
+  const std::string first = simulate(30, 5);
+  EXPECT_EQ(count(first), 100u) << first.substr(0, 500);
+  EXPECT_THAT(first, HasSubstr("<IsTruncated>true</IsTruncated>"));
+  EXPECT_THAT(first, HasSubstr("<Marker>100</Marker>"));
+  const std::string last = simulate(30, 5, "&Marker=100");
+  EXPECT_EQ(count(last), 50u);
+  EXPECT_THAT(last, HasSubstr("<IsTruncated>false</IsTruncated>"));
+  EXPECT_THAT(last, HasSubstr("<EvalResourceName>r5</EvalResourceName>"));
+  EXPECT_EQ(count(simulate(30, 5, "&MaxItems=7")), 7u);
+  for (const char* marker : {"&Marker=150", "&Marker=-1", "&Marker=x", "&Marker=1x"}) {
+    EXPECT_THAT(simulate(30, 5, marker), HasSubstr("<Code>InvalidInput</Code>")) << marker;
+  }
+}
+
+TEST_F(SimulateTest, ABoundIsNamed) {
+  const std::string refused = simulate(101, 100);
+  EXPECT_THAT(refused, HasSubstr("<Code>InvalidInput</Code>"));
+  EXPECT_THAT(refused, HasSubstr("10000 are the most"));
+}
+
 TEST_F(AccessTest, QueryServicesRefuseInTheirOwnWords) {
   allow("sagemaker:*", "*");
   http::RequestHead head;
@@ -131,6 +215,18 @@ TEST_F(CredentialsTest, ATicketIsAnsweredWithAKeyOfTheJob) {
                                      std::string(body.at("Token").as_string()));
   ASSERT_TRUE(claims);
   EXPECT_EQ(claims->subject, "job-1");
+}
+
+TEST_F(CredentialsTest, ATicketIsOfUseToTheJobsOwnProgramsAlone) {
+  Parts parts{store_, world_.s3, world_.jobs, world_.clock, &store_};
+  parts.is_program_of = [](std::string_view job, std::string_view peer) {
+    return job == "arn:job-1" && peer == "127.0.0.1:1";
+  };
+  door_ = make_front_door(parts);
+  const Time until = world_.clock.now() + std::chrono::hours{100};
+  const std::string ticket = sessions_.issue_ticket({"job-1", 1, until});
+  EXPECT_EQ(fetch(ticket, "127.0.0.1:1").status, 200);
+  EXPECT_EQ(fetch(ticket, "127.0.0.1:2").status, 403);
 }
 
 TEST_F(CredentialsTest, OthersGetNone) {

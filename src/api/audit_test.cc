@@ -1,9 +1,11 @@
 #include "api/audit.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "base/json.h"
@@ -66,6 +68,43 @@ TEST_F(AuditTest, IsBoundedAndKeepsTheNewest) {
   for (std::size_t i = 0; i < kept.size(); ++i) {
     EXPECT_EQ(kept[i].at("request_id").as_string(), std::to_string(100 - kept.size() + i));
   }
+}
+
+TEST_F(AuditTest, StrangersDoNotPushTheOthersOut) {
+  const auto log = open({.file_bytes = 500, .files = 2, .unknown_file_bytes = 2000});
+  const Time start = *parse_iso8601("2026-11-30T07:00:00Z");
+  log->write({.time = start, .principal = "arn:ann", .action = "a:b", .status = 200});
+  for (int i = 0; i < 1000; ++i) {
+    log->write({.time = start + std::chrono::milliseconds{i},
+                .action = "s3:GetObject",
+                .resource = "x",
+                .status = 403,
+                .error = "AccessDenied",
+                .source = fmt::format("10.0.0.1:{}", i)});
+  }
+  EXPECT_EQ(lines().size(), 1u) << "what ann did is still there, and alone";
+  log->write({.time = start + std::chrono::minutes{1}, .status = 403, .source = "10.0.0.1:7"});
+  const std::string told = text("unknown.jsonl");
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 2) << told;
+  EXPECT_THAT(told, HasSubstr("\"without_a_line_before\":999"));
+  for (int address = 0; address < 5000; ++address) {
+    log->write({.time = start + std::chrono::minutes{2},
+                .status = 403,
+                .source = fmt::format("10.1.{}.{}:1", address / 256, address % 256)});
+  }
+  const auto files = audit_files(folder_.path() / "audit", true);
+  EXPECT_EQ(files.size(), 2u);
+  for (const auto& file : files) EXPECT_LE(std::filesystem::file_size(file), 2000u);
+}
+
+TEST_F(AuditTest, ALineIsBoundedAsItIsWritten) {
+  open()->write({.principal = "arn:ann",
+                 .action = "s3:GetObject",
+                 .resource = std::string(10'000, '\x01'),
+                 .status = 200,
+                 .detail = std::string(10'000, '\xff')});
+  EXPECT_LT(text().size(), 5000u);
+  EXPECT_EQ(lines().size(), 1u);
 }
 
 TEST_F(AuditTest, ALineThatAKillCutShortDoesNotSpoilTheNext) {

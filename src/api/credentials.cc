@@ -32,20 +32,26 @@ bool is_credentials_request(const http::RequestHead& head) {
          !head.headers.find("Authorization").value_or("").starts_with("AWS");
 }
 
-http::Response give_credentials(const Parts& parts, const http::RequestHead& head) {
+GivenCredentials give_credentials(const Parts& parts, const http::RequestHead& head) {
   const auto refuse = [](std::string_view why) {
-    return json_answer(403, {{"code", "AccessDenied"}, {"message", why}});
+    return GivenCredentials{json_answer(403, {{"code", "AccessDenied"}, {"message", why}})};
   };
   if (parts.sessions == nullptr) return refuse("this server gives no keys to jobs");
   if (!from_this_machine(head.peer)) return refuse("keys of jobs are for programs of this machine");
   const Result<http::KeyStore::Entry> key = parts.sessions->exchange(
       head.headers.find("Authorization").value_or(""), parts.clock.now(), kLife);
   if (!key) return refuse(key.error().message);
-  return json_answer(200, {{"RoleArn", key->principal.arn},
-                           {"AccessKeyId", key->credentials.access_key},
-                           {"SecretAccessKey", key->credentials.secret_key},
-                           {"Token", key->credentials.session_token},
-                           {"Expiration", format_iso8601(*key->expires)}});
+  const std::string_view job =
+      std::string_view{key->principal.arn}.substr(key->principal.arn.rfind('/') + 1);
+  if (parts.is_program_of && !parts.is_program_of(job, head.peer)) {
+    return refuse("a job's authorization token is of use to that job's own programs alone");
+  }
+  return {json_answer(200, {{"RoleArn", key->principal.arn},
+                            {"AccessKeyId", key->credentials.access_key},
+                            {"SecretAccessKey", key->credentials.secret_key},
+                            {"Token", key->credentials.session_token},
+                            {"Expiration", format_iso8601(*key->expires)}}),
+          key->principal.arn, key->credentials.access_key};
 }
 
 }  // namespace atelier::api

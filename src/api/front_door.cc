@@ -11,6 +11,7 @@
 #include "api/route.h"
 #include "api/text.h"
 #include "api/validate.h"
+#include "base/byte_budget.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/log.h"
@@ -21,6 +22,8 @@ namespace {
 // Of a request that is not S3's. The largest CreateTrainingJob that people write is a few hundred
 // KiB; each connection may hold this much.
 constexpr std::size_t kMaxBody = std::size_t{1} << 20;
+// Of all those together: more would be given up to strangers who know an access key.
+constexpr std::uint64_t kMaxBodies = std::uint64_t{128} << 20;
 constexpr std::size_t kMaxDepth = 32;
 
 std::string new_request_id() {
@@ -45,6 +48,23 @@ void record(const Parts& parts, const AuditRecord& call) {
   parts.audit->write(call);
 }
 
+// Of the keys that a DeleteObjects was refused, as many as a line takes; nothing when there are
+// none.
+std::string refused_keys(std::string_view document) {
+  constexpr std::string_view kStart = "<Error><Key>";
+  constexpr std::size_t kMostWords = 1024;
+  std::size_t count = 0;
+  std::string words;
+  for (std::size_t at = document.find(kStart); at != std::string_view::npos;
+       at = document.find(kStart, at + 1)) {
+    ++count;
+    const std::string_view rest = document.substr(at + kStart.size());
+    const std::string_view key = rest.substr(0, rest.find("</Key>"));
+    if (words.size() + key.size() <= kMostWords) words.append(" ").append(key);
+  }
+  return count == 0 ? std::string{} : fmt::format("{} keys refused:{}", count, words);
+}
+
 // An exchange of S3, recorded when it is answered.
 class RecordedExchange : public http::Exchange {
  public:
@@ -53,6 +73,7 @@ class RecordedExchange : public http::Exchange {
       : parts_(parts),
         asked_{head.method, head.target, {}, {}, head.peer, head.tls},
         principal_(std::move(principal)),
+        copy_source_(head.headers.find("x-amz-copy-source").value_or("")),
         inner_(std::move(inner)) {}
 
   [[nodiscard]] bool wants_body() const override { return inner_->wants_body(); }
@@ -71,24 +92,45 @@ class RecordedExchange : public http::Exchange {
                     .error = code_of(response),
                     .source = asked_.peer,
                     .request_id = response.headers.find("x-amz-request-id").value_or(""),
-                    .tls = asked_.tls});
+                    .tls = asked_.tls,
+                    .detail = detail_of(response, named.action)});
     return response;
   }
 
  private:
   // Of an error document; a HEAD has none.
-  static std::string_view code_of(const http::Response& response) {
+  static std::string_view element_of(const http::Response& response, std::string_view name) {
     const auto* text = std::get_if<std::string>(&response.body);
     if (response.status < 400 || text == nullptr) return {};
-    const std::size_t start = text->find("<Code>");
-    const std::size_t end = text->find("</Code>");
+    const std::string begin = fmt::format("<{}>", name);
+    const std::size_t start = text->find(begin);
+    const std::size_t end = text->find(fmt::format("</{}>", name));
     if (start == std::string::npos || end == std::string::npos) return {};
-    return std::string_view{*text}.substr(start + 6, end - start - 6);
+    return std::string_view{*text}.substr(start + begin.size(), end - start - begin.size());
+  }
+  static std::string_view code_of(const http::Response& response) {
+    return element_of(response, "Code");
+  }
+  [[nodiscard]] std::string detail_of(const http::Response& response,
+                                      std::string_view action) const {
+    std::string detail;
+    if (!copy_source_.empty()) detail = "from " + copy_source_;
+    const auto* text = std::get_if<std::string>(&response.body);
+    if (asked_.method == "POST" && action == "s3:DeleteObject" && text != nullptr) {
+      detail += refused_keys(*text);
+    }
+    // Which of the rights that it takes was missing.
+    if (code_of(response) == "AccessDenied" && !principal_.arn.empty()) {
+      if (!detail.empty()) detail += "; ";
+      detail += element_of(response, "Message");
+    }
+    return detail;
   }
 
   const Parts& parts_;
   const http::RequestHead asked_;  // without headers and body
   const http::Principal principal_;
+  const std::string copy_source_;
   std::unique_ptr<http::Exchange> inner_;
 };
 
@@ -96,16 +138,34 @@ class RecordedExchange : public http::Exchange {
 // what was signed.
 class ServiceExchange : public http::Exchange {
  public:
-  ServiceExchange(const Parts& parts, Descriptions& described, http::RequestHead head, Route route)
-      : parts_(parts), described_(described), head_(std::move(head)), route_(std::move(route)) {
-    too_large_ = head_.content_length.value_or(0) > kMaxBody;
+  ServiceExchange(const Parts& parts, Descriptions& described, ByteBudget& bodies,
+                  http::RequestHead head, Route route)
+      : parts_(parts),
+        described_(described),
+        kept_(bodies),
+        head_(std::move(head)),
+        route_(std::move(route)) {
+    // What nobody's key can have signed is not kept.
+    const Result<void> checked = http::check_before_body(head_, parts_.keys, parts_.clock.now());
+    if (!checked) {
+      early_ = refusal(checked.error());
+    } else if (head_.content_length.value_or(0) > kMaxBody) {
+      early_ = too_large();
+    }
   }
 
-  [[nodiscard]] bool wants_body() const override { return !too_large_; }
+  [[nodiscard]] bool wants_body() const override { return !early_; }
 
   bool on_body(std::span<const std::byte> piece) override {
-    too_large_ = too_large_ || body_.size() + piece.size() > kMaxBody;
-    if (too_large_) return false;
+    if (early_) return false;
+    if (body_.size() + piece.size() > kMaxBody) {
+      early_ = too_large();
+    } else if (!kept_.grow(piece.size())) {
+      early_ = ApiError{503, "ServiceUnavailable",
+                        "Bodies of other requests take all of the memory that there is for them: "
+                        "try again"};
+    }
+    if (early_) return false;
     body_.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     return true;
   }
@@ -125,16 +185,16 @@ class ServiceExchange : public http::Exchange {
                     .error = error == nullptr ? std::string_view{} : error->code,
                     .source = head_.peer,
                     .request_id = request_id_,
-                    .tls = head_.tls});
+                    .tls = head_.tls,
+                    .detail = error != nullptr && error->code.starts_with("AccessDenied")
+                                  ? std::string_view{error->message}
+                                  : std::string_view{}});
     return response;
   }
 
  private:
   Outcome answer() {
-    if (too_large_) {
-      return ApiError{413, "RequestEntityTooLargeException",
-                      fmt::format("The request body is larger than {} bytes", kMaxBody)};
-    }
+    if (early_) return *early_;
     const std::string digest = sha256_hex(body_);
     const Result<http::Verified> verified =
         http::verify(head_, parts_.keys, parts_.clock.now(), digest);
@@ -155,6 +215,11 @@ class ServiceExchange : public http::Exchange {
                                   route_.service->label)};
     }
     return route_.to == Route::To::kQuery ? query_call(*verified) : json_call(*verified);
+  }
+
+  static ApiError too_large() {
+    return {413, "RequestEntityTooLargeException",
+            fmt::format("The request body is larger than {} bytes", kMaxBody)};
   }
 
   // The code that each protocol's clients know for a wrong signature.
@@ -336,10 +401,11 @@ class ServiceExchange : public http::Exchange {
   json::monotonic_resource memory_{8192};
   const Parts& parts_;
   Descriptions& described_;
+  ByteBudget::Share kept_;
   http::RequestHead head_;
   Route route_;
   std::string body_;
-  bool too_large_ = false;
+  std::optional<ApiError> early_;  // known without the body, or the rest of it
   std::string request_id_;
   std::string caller_arn_, access_key_, action_, resource_;  // for the record, as far as known
   const Operation* called_ = nullptr;  // set when its handler gave the outcome
@@ -350,16 +416,30 @@ class FrontDoor : public http::Handler {
   explicit FrontDoor(const Parts& parts) : parts_(parts) {}
 
   std::unique_ptr<http::Exchange> begin(const http::RequestHead& head) override {
-    if (is_credentials_request(head)) return http::answer(give_credentials(parts_, head));
+    if (is_credentials_request(head)) return http::answer(exchange_ticket(head));
     Route route = route_of(head);
     if (route.to == Route::To::kHealth) {
       return http::answer({200, {{"Content-Type", "text/plain"}}, "ok\n", {}});
     }
     if (route.to == Route::To::kS3) return begin_s3(head);
-    return std::make_unique<ServiceExchange>(parts_, described_, head, std::move(route));
+    return std::make_unique<ServiceExchange>(parts_, described_, bodies_, head, std::move(route));
   }
 
  private:
+  http::Response exchange_ticket(const http::RequestHead& head) {
+    GivenCredentials given = give_credentials(parts_, head);
+    record(parts_, {.time = parts_.clock.now(),
+                    .principal = given.principal,
+                    .access_key = given.access_key,
+                    .action = "atelier:ExchangeTicket",
+                    .resource = "*",
+                    .status = given.response.status,
+                    .error = given.response.status < 400 ? "" : "AccessDenied",
+                    .source = head.peer,
+                    .tls = head.tls});
+    return std::move(given.response);
+  }
+
   std::unique_ptr<http::Exchange> begin_s3(const http::RequestHead& head) {
     if (head.method == "OPTIONS") return http::answer(parts_.s3.preflight(head));
     Result<http::Verified> verified = http::verify(head, parts_.keys, parts_.clock.now());
@@ -383,6 +463,7 @@ class FrontDoor : public http::Handler {
 
   const Parts parts_;
   Descriptions described_;
+  ByteBudget bodies_{kMaxBodies};
 };
 
 }  // namespace

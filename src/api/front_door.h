@@ -3,8 +3,10 @@
 // S3.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "api/audit.h"
 #include "base/time.h"
@@ -24,6 +26,8 @@ struct Parts {
   const http::SessionKeyStore* sessions = nullptr;  // gives jobs their keys; null: nobody
   AuditLog* audit = nullptr;                        // null: calls are not recorded
   bool audit_reads = false;                         // reads that were allowed, too
+  // Whether a job's ticket may be used from this address: by a program of that job. Null: by all.
+  std::function<bool(std::string_view job, std::string_view peer)> is_program_of{};
   std::string region = "us-west-2";
   std::string account = "000000000000";
 };

@@ -154,6 +154,108 @@ TEST_F(FrontDoorTest, BoundsTheSizeOfABodyBeforeReadingIt) {
   EXPECT_EQ(chunked->finish().status, 413);
 }
 
+TEST_F(FrontDoorTest, KeepsNoBodyOfWhomNobodyKnows) {
+  const auto wants = [&](const http::RequestHead& head) {
+    return world_.door->begin(head)->wants_body();
+  };
+  const http::RequestHead good = world_.json_head("sagemaker", "SageMaker.ListTrainingJobs", "{}");
+  EXPECT_TRUE(wants(good));
+  http::RequestHead bad = good;
+  bad.headers = {{"Host", "h"}, {"X-Amz-Target", "SageMaker.ListTrainingJobs"}};
+  EXPECT_FALSE(wants(bad)) << "no signature";
+  bad = good;
+  bad.headers.add("x-amz-added", "1");
+  EXPECT_FALSE(wants(bad)) << "a header that was not signed";
+  world_.clock.time += std::chrono::minutes(16);
+  EXPECT_FALSE(wants(good)) << "an old date";
+  world_.clock.time -= std::chrono::minutes(16);
+  world_.keys.entry.credentials.access_key = "AKIDOTHER";
+  EXPECT_FALSE(wants(good)) << "an unknown key";
+}
+
+TEST_F(FrontDoorTest, BodiesOfAllRequestsTogetherAreBounded) {
+  http::RequestHead head = world_.json_head("sagemaker", "SageMaker.ListTrainingJobs", "{}");
+  head.content_length.reset();
+  const std::string piece(1U << 20, ' ');
+  std::vector<std::unique_ptr<http::Exchange>> open;
+  for (int i = 0; i < 128; ++i) {
+    open.push_back(world_.door->begin(head));
+    ASSERT_TRUE(open.back()->on_body(std::as_bytes(std::span(piece)))) << i;
+  }
+  const auto more = world_.door->begin(head);
+  EXPECT_FALSE(more->on_body(std::as_bytes(std::span(piece))));
+  EXPECT_EQ(more->finish().status, 503);
+  open.pop_back();
+  EXPECT_TRUE(world_.door->begin(head)->on_body(std::as_bytes(std::span(piece))));
+}
+
+// Answers like S3: a delete of many of which some are refused, and a copy that is.
+class RefusingS3 : public internal::FakeS3 {
+ public:
+  std::unique_ptr<http::Exchange> begin(const http::RequestHead& head,
+                                        const http::Verified& /*caller*/) override {
+    if (head.method == "POST") {
+      return http::answer(
+          {200,
+           {},
+           "<DeleteResult><Error><Key>secret/a</Key><Code>AccessDenied</Code></Error>"
+           "<Deleted><Key>mine</Key></Deleted><Error><Key>secret/b</Key></Error>"
+           "</DeleteResult>",
+           {}});
+    }
+    return http::answer({403,
+                         {},
+                         "<Error><Code>AccessDenied</Code><Message>User: u is not authorized to "
+                         "perform: s3:GetObject</Message></Error>",
+                         {}});
+  }
+  [[nodiscard]] Named name(const http::RequestHead& head) const override {
+    return {head.method == "POST" ? "s3:DeleteObject" : "s3:PutObject", "arn:aws:s3:::b"};
+  }
+};
+
+TEST_F(FrontDoorTest, TheRecordNamesWhatWasRefused) {
+  const TempFolder folder = TempFolder::create().value();
+  const auto audit = AuditLog::open(folder.path()).value();
+  RefusingS3 s3;
+  const http::SessionKeys sessions{"secret"};
+  const http::SessionKeyStore store{
+      world_.keys, sessions, [](const http::SessionClaims&) {
+        return std::optional{http::Principal{.access_key = "", .arn = "arn:job-1"}};
+      }};
+  world_.door = make_front_door({store, s3, world_.jobs, world_.clock, &store, audit.get()});
+  const auto send = [&](const std::string& method, http::Headers headers) {
+    http::RequestHead head;
+    head.method = method;
+    head.target = "/b/k";
+    head.headers = std::move(headers);
+    head.headers.add("Host", "h");
+    world_.sign(head, "s3", "");
+    world_.send(head, "");
+  };
+  send("POST", {});
+  send("PUT", {{"x-amz-copy-source", "/b/secret/a"}});
+  http::RequestHead ticket;
+  ticket.method = "GET";
+  ticket.target = "/_atelier/credentials";
+  ticket.peer = "127.0.0.1:1";
+  ticket.headers = {
+      {"Authorization",
+       sessions.issue_ticket({"job-1", 1, world_.clock.now() + std::chrono::hours{1}})}};
+  world_.send(ticket, "");
+  world_.keys.entry.principal.authority = {};
+  world_.call("ListTrainingJobs", "{}");
+  const std::string told = read_file(folder.path() / "audit.jsonl").value();
+  EXPECT_THAT(told, HasSubstr("\"detail\":\"2 keys refused: secret/a secret/b\""));
+  EXPECT_THAT(
+      told,
+      HasSubstr(
+          "\"detail\":\"from /b/secret/a; User: u is not authorized to perform: s3:GetObject\""));
+  EXPECT_THAT(told, HasSubstr("\"principal\":\"arn:job-1\",\"access_key\":\"ASIA"));
+  EXPECT_THAT(told, HasSubstr("atelier:ExchangeTicket"));
+  EXPECT_THAT(told, HasSubstr("is not authorized to perform: sagemaker:ListTrainingJobs"));
+}
+
 TEST_F(FrontDoorTest, SaysWhoIsCallingInXml) {
   const http::Response response = form("sts", "Action=GetCallerIdentity&Version=2011-06-15");
   EXPECT_EQ(response.status, 200);

@@ -3,6 +3,9 @@
 // machine's own jobs whatever the role.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+
 #include "access/policy.h"
 #include "api/operations.h"
 #include "base/hash.h"
@@ -17,6 +20,7 @@ constexpr std::string_view kTrustPolicy =
 // Roles have no history here; clients want a date.
 constexpr std::int64_t kRoleCreated = 1511913600;  // 2017-11-29, the day SageMaker was announced
 constexpr std::string_view kListedRole = "atelier";
+constexpr std::size_t kMostSimulated = 10'000;
 
 json::object role_object(const Parts& parts, std::string_view name) {
   // AWS's identifiers of roles are AROA and 17 characters; the same name gives the same one.
@@ -78,21 +82,42 @@ Outcome simulate_principal_policy(const Call& call) {
                                 source, role)};
   }
   const json::array everything{"*"};
-  const json::array* resources = find_array(call.input, "ResourceArns");
-  json::array results;
-  for (const json::value& action : *find_array(call.input, "ActionNames")) {
-    for (const json::value& resource : resources != nullptr ? *resources : everything) {
-      const std::string asked(action.get_string());
-      const std::string on(resource.get_string());
-      const access::Decision decision = call.caller.authority.decide({asked, on});
-      results.push_back(json::object{{"EvalActionName", action},
-                                     {"EvalResourceName", resource},
-                                     {"EvalDecision", decision_of(decision)},
-                                     {"MatchedStatements", json::array{}},
-                                     {"MissingContextValues", json::array{}}});
+  const json::array* named = find_array(call.input, "ResourceArns");
+  const json::array& resources = named != nullptr && !named->empty() ? *named : everything;
+  const json::array& actions = *find_array(call.input, "ActionNames");
+  const std::size_t pairs = actions.size() * resources.size();
+  if (pairs > kMostSimulated) {
+    return ApiError{400, "InvalidInput",
+                    fmt::format("{} actions on {} resources are {} decisions; {} are the most of "
+                                "one call: ask for fewer at once",
+                                actions.size(), resources.size(), pairs, kMostSimulated)};
+  }
+  std::size_t next = 0;
+  if (const auto marker = find_string(call.input, "Marker")) {
+    const auto [end, failure] =
+        std::from_chars(marker->data(), marker->data() + marker->size(), next);
+    if (failure != std::errc{} || end != marker->data() + marker->size() || next >= pairs) {
+      return ApiError{400, "InvalidInput", "Marker is not one that an earlier page gave"};
     }
   }
-  return json::object{{"EvaluationResults", std::move(results)}, {"IsTruncated", false}};
+  const auto most = static_cast<std::size_t>(find_int(call.input, "MaxItems").value_or(100));
+  const std::size_t end = std::min(pairs, next + most);
+  json::array results;
+  for (; next < end; ++next) {
+    const json::value& action = actions[next / resources.size()];
+    const json::value& resource = resources[next % resources.size()];
+    const std::string asked(action.get_string());
+    const std::string on(resource.get_string());
+    const access::Decision decision = call.caller.authority.decide({asked, on});
+    results.push_back(json::object{{"EvalActionName", action},
+                                   {"EvalResourceName", resource},
+                                   {"EvalDecision", decision_of(decision)},
+                                   {"MatchedStatements", json::array{}},
+                                   {"MissingContextValues", json::array{}}});
+  }
+  json::object reply{{"EvaluationResults", std::move(results)}, {"IsTruncated", end < pairs}};
+  if (end < pairs) reply["Marker"] = std::to_string(end);
+  return reply;
 }
 
 }  // namespace atelier::api

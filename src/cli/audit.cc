@@ -20,6 +20,7 @@ struct AuditOptions {
   std::string principal;
   std::string action;
   bool refused = false;
+  bool unknown = false;
   bool as_json = false;
   std::size_t last = 100;
 };
@@ -42,7 +43,7 @@ std::string as_text(const json::value& line) {
 Result<void> show(const AuditOptions& options) {
   const fs::path folder =
       options.data_folder.empty() ? default_data_folder() : fs::path{options.data_folder};
-  const std::vector<fs::path> files = api::audit_files(folder / "audit");
+  const std::vector<fs::path> files = api::audit_files(folder / "audit", options.unknown);
   if (files.empty()) {
     return Error{Code::kNotFound,
                  fmt::format("no calls are recorded in '{}'", (folder / "audit").string())};
@@ -71,6 +72,8 @@ void add_audit(CLI::App& program, Outcome& outcome) {
   verb->add_option("--principal", options->principal, "Only of principals with this in their ARN");
   verb->add_option("--action", options->action, "Only actions with this in their name");
   verb->add_flag("--refused", options->refused, "Only calls that were refused or failed");
+  verb->add_flag("--unknown", options->unknown,
+                 "Refusals of callers that nobody knows, instead of the others' calls");
   verb->add_option("--last", options->last, "At most so many, the newest")->capture_default_str();
   verb->add_flag("--json", options->as_json, "As JSON Lines");
   verb->footer("Example: atelier audit --refused --principal user/ann --data-dir ./data");

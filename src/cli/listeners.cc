@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "cli/descriptors.h"
 #include "http/certificate.h"
 
 namespace atelier::cli {
@@ -25,8 +26,9 @@ std::string url_of(std::string_view scheme, const std::string& address, std::uin
                      address.find(':') == std::string::npos ? address : "[" + address + "]", port);
 }
 
-http::ServerOptions server_options(std::string listen) {
+http::ServerOptions server_options(std::string listen, std::size_t connections) {
   http::ServerOptions options;
+  options.max_connections = connections;
   options.listen = std::move(listen);
   // Puts that wait for the same fsync share it: as many as there are workers
   // (objects/local_store.h).
@@ -42,10 +44,13 @@ std::string last_local(const fs::path& folder) {
   return text.substr(7, text.find('\n') - 7);
 }
 
-Result<http::Server> start_local(const fs::path& folder, http::Handler& handler) {
-  Result<http::Server> server = http::Server::start(server_options(last_local(folder)), handler);
+Result<http::Server> start_local(const fs::path& folder, std::size_t connections,
+                                 http::Handler& handler) {
+  Result<http::Server> server =
+      http::Server::start(server_options(last_local(folder), connections), handler);
   if (server) return server;
-  return http::Server::start(server_options("127.0.0.1:0"), handler);  // somebody else has the port
+  // Somebody else has the port.
+  return http::Server::start(server_options("127.0.0.1:0", connections), handler);
 }
 
 std::string name_of_host() {
@@ -106,7 +111,9 @@ Result<std::optional<PublicEndpoint>> read_public_endpoint(const fs::path& folde
 Result<Listeners> Listeners::start(const ListenOptions& options, const fs::path& folder,
                                    http::Handler& handler) {
   TRY(check(options));
-  http::ServerOptions wanted = server_options(options.listen);
+  const std::size_t connections =
+      connections_for(raise_descriptor_limit(), !options.tls_certificate.empty());
+  http::ServerOptions wanted = server_options(options.listen, connections);
   wanted.tls_certificate = options.tls_certificate;
   wanted.tls_key = options.tls_key;
   http::Server named = TRY(http::Server::start(wanted, handler));
@@ -119,7 +126,7 @@ Result<Listeners> Listeners::start(const ListenOptions& options, const fs::path&
     return made;
   }
   const PublicEndpoint outside = TRY(public_endpoint(options, named));
-  Listeners made{TRY(start_local(folder, handler))};
+  Listeners made{TRY(start_local(folder, connections, handler))};
   made.tls_ = std::move(named);
   made.public_url_ = outside.url;
   made.local_url_ = url_of("http", made.local_.address(), made.local_.port());

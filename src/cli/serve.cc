@@ -8,6 +8,7 @@
 #include <iostream>
 #include <memory>
 
+#include "agent/instances.h"
 #include "api/credentials.h"
 #include "api/front_door.h"
 #include "base/file.h"
@@ -19,9 +20,12 @@
 #include "compute/instance_types.h"
 #include "compute/packages.h"
 #include "compute/program_libraries.h"
+#include "compute/sandbox.h"
+#include "compute/socket_users.h"
 #include "http/live_keys.h"
 #include "http/session_keys.h"
 #include "jobs/job_access.h"
+#include "jobs/request_instances.h"
 #include "jobs/service.h"
 #include "objects/s3_service.h"
 
@@ -194,6 +198,25 @@ std::vector<access::Authority::Grant> grants_of(const http::LiveKeys& keys,
   return grants;
 }
 
+// A ticket that another job has picked up is of no use to it: where the server is root each job is
+// a user of its own, and the socket says whose it is.
+bool is_program_of(std::string_view job, std::string_view peer) {
+  const Result<std::vector<uid_t>> users = compute::users_of_socket(peer);
+  if (!users) {
+    log::error(fmt::format("whose socket '{}' is: {}", peer, users.error().message));
+    return false;
+  }
+  const auto is_theirs = [&](uid_t user) {
+    if (user == geteuid()) return true;  // who runs the server may do all of this anyway
+    for (std::int64_t i = 1; i <= jobs::kMaxInstances; ++i) {
+      const std::string host = fmt::format("algo-{}", i);
+      if (compute::program_identity(agent::sandbox_name(job, host)).uid == user) return true;
+    }
+    return false;
+  };
+  return !users->empty() && std::ranges::all_of(*users, is_theirs);
+}
+
 Result<void> serve(const ServeOptions& options) {
   TRY(check(options.listen));
   if (::access(options.python.c_str(), X_OK) != 0) {
@@ -252,7 +275,7 @@ Result<void> serve(const ServeOptions& options) {
   const std::unique_ptr<api::AuditLog> audit = TRY(api::AuditLog::open(folder / "audit"));
   const std::unique_ptr<http::Handler> front_door =
       api::make_front_door({session_keys, *s3, *jobs, clock, &session_keys, audit.get(),
-                            options.audit_reads, region, kAccount});
+                            options.audit_reads, is_program_of, region, kAccount});
   Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
   *url = listeners.local_url();
   jobs->run();

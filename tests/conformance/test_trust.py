@@ -267,6 +267,77 @@ def test_a_job_reads_nothing_that_its_creator_may_not(atelier_server, clients, t
     atelier_server.run("key", "revoke", "--name", "nosy")
 
 
+def test_a_role_is_the_one_that_was_passed_and_ends_with_who_passed_it(atelier_server, clients, tmp_path):
+    import boto3
+    allow = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::trust-data/*"}
+    roles = atelier_server.data_dir / "roles.json"
+    roles.write_text(json.dumps({"roles": {"boss": {"Statement": allow}, "team-p/loader": {"Statement": allow}}}))
+    session, _ = person(atelier_server, tmp_path, "passer", {"Version": "2012-10-17", "Statement": [
+        *[each for each in READER["Statement"] if each["Action"] != "iam:PassRole"],
+        {"Effect": "Allow", "Action": "iam:PassRole", "Resource": "arn:aws:iam::000000000000:role/team-p*"}]})
+
+    def start(role):
+        name = jobs.name_of("passed")
+        session.client("s3").put_object(Bucket="trust-code", Key=f"{name}/s.tar.gz",
+                                        Body=jobs.pack(SLEEPER.replace(", boto3", "")))
+        body = {**jobs.request(name, f"s3://trust-code/{name}/s.tar.gz"),
+                "OutputDataConfig": {"S3OutputPath": "s3://trust-out/passed"}, "RoleArn": role}
+        session.client("sagemaker").create_training_job(**body)
+        keys = json.loads(wait_for_line(clients, name, "KEYS ").removeprefix("KEYS "))
+        return name, boto3.session.Session(*keys).client("s3")
+
+    try:
+        refused = jobs.request("never", "s3://trust-code/never.tar.gz") | {"RoleArn": "arn:aws:iam::000000000000:role/boss"}
+        assert code_of(lambda: session.client("sagemaker").create_training_job(**refused)) == "AccessDeniedException"
+        name, theirs = start("arn:aws:iam::000000000000:role/team-p/boss")
+        assert code_of(lambda: theirs.get_object(Bucket="trust-data", Key="secret/a")) == "AccessDenied"
+        clients["sagemaker"].stop_training_job(TrainingJobName=name)
+        name, theirs = start("arn:aws:iam::000000000000:role/team-p/loader")
+        assert theirs.get_object(Bucket="trust-data", Key="secret/a")["Body"].read() == b"bytes"
+        atelier_server.run("key", "revoke", "--name", "passer")
+        assert code_of(lambda: theirs.get_object(Bucket="trust-data", Key="secret/a")) == "AccessDenied"
+        clients["sagemaker"].stop_training_job(TrainingJobName=name)
+    finally:
+        roles.unlink()
+
+
+def test_who_may_list_but_not_read_gets_nothing_from_the_cache(atelier_server, clients, tmp_path):
+    def start(session, base):
+        name = jobs.name_of(base)
+        clients["s3"].put_object(Bucket="trust-code", Key=f"{name}/s.tar.gz", Body=jobs.pack(
+            "print(open('/opt/ml/input/data/train/a').read())"))
+        body = {**jobs.request(name, f"s3://trust-code/{name}/s.tar.gz"),
+                "OutputDataConfig": {"S3OutputPath": "s3://trust-out/cached"},
+                "InputDataConfig": [{"ChannelName": "train", "DataSource": {"S3DataSource": {
+                    "S3DataType": "S3Prefix", "S3Uri": "s3://trust-data/secret/"}}}]}
+        session.client("sagemaker").create_training_job(**body)
+        return finish(clients, name), lines_of(clients, name)
+
+    import boto3
+    for _ in range(2):
+        job, lines = start(boto3.session.Session(), "cached")
+        assert job["TrainingJobStatus"] == "Completed", job
+    assert any("were on this host already" in line for line in lines), lines
+    session, _ = person(atelier_server, tmp_path, "lister", {"Version": "2012-10-17", "Statement": [
+        *READER["Statement"], {"Effect": "Allow", "Action": "s3:ListBucket", "Resource": "arn:aws:s3:::trust-data"}]})
+    job, lines = start(session, "listed")
+    assert job["TrainingJobStatus"] == "Failed", lines
+    assert "is not authorized to perform: s3:GetObject" in job["FailureReason"], job["FailureReason"]
+    atelier_server.run("key", "revoke", "--name", "lister")
+
+
+def test_strangers_are_recorded_beside_the_others(atelier_server):
+    import boto3
+    stranger = boto3.session.Session("AKIANOBODYKNOWSME000", "x").client("s3")
+    for _ in range(3):
+        assert code_of(lambda: stranger.list_buckets()) == "InvalidAccessKeyId"
+    told = [json.loads(line) for line in atelier_server.run("audit", "--unknown", "--json").stdout.splitlines()]
+    assert told and all("principal" not in each for each in told), told
+    known = [json.loads(line) for line in atelier_server.run("audit", "--json", "--last", "5000").stdout.splitlines()]
+    assert known and all(each.get("principal") for each in known)
+    assert any(each["action"] == "atelier:ExchangeTicket" for each in known)
+
+
 def test_keys_of_a_job_go_on_when_the_server_is_killed(tmp_path):
     import boto3
     from server import Server
