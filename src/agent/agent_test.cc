@@ -617,6 +617,72 @@ TEST_F(AgentTest, AnInterruptedJobsLastCheckpointIsThereForItsNextAttempt) {
   EXPECT_THAT(log(), HasSubstr("goes on at 17"));
 }
 
+TEST_F(AgentTest, AnAgentThatIsKilledWhileItSavesAnInterruptedProgramIsFollowedByOneThatGoesOn) {
+  spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+  native("echo ran again");
+  write_spec();
+  make_folders(job_ / "ml/checkpoints").value();
+  std::ofstream{job_ / "ml/checkpoints/step"} << "17";
+  {
+    Journal journal = Journal::open(job_, system_clock()).value();
+    for (const char* kind : {"started", "downloading", "training"}) {
+      journal.append(kind, "").value();
+    }
+    journal
+        .append("saving", "", R"({"outcome":"interrupted","reason":"r","ran":true,"killed":false})")
+        .value();
+  }
+  run_agent(job_).value();
+  EXPECT_EQ(last().kind, "interrupted") << last().message;
+  EXPECT_EQ(last().message, "r");
+  EXPECT_THAT(log(), Not(HasSubstr("ran again")));
+  EXPECT_EQ(store_->get_bytes("data", "ckpt/step", 100).value(), "17");
+}
+
+// A trainer whose child writes the checkpoint: `child` is its program, after which it lives on.
+const char* const kParent = R"(
+import os, signal, sys, time
+os.chdir('/opt/ml/checkpoints')
+open('model', 'w').write('whole')
+print('ready', flush=True)
+while not os.path.exists('/opt/ml/output/go'): time.sleep(0.02)
+child = os.fork()
+if child == 0:
+    file = open('model', 'wb')
+    file.write(b'half')
+    file.flush()
+    time.sleep(2.5)
+    END
+os.waitpid(child, 0)
+time.sleep(4)
+CODE
+)";
+
+TEST_F(AgentTest, HalfAFileOfAKilledChildDoesNotReplaceAWholeOneWhileItsParentLivesOn) {
+  for (const auto& [ending, code, expected] :
+       {std::tuple{"os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(1)", "whole"},
+        std::tuple{"file.write(b' and half'); file.close(); time.sleep(2)",
+                   "os.kill(os.getpid(), signal.SIGKILL)", "half and half"}}) {
+    fs::remove_all(job_);
+    make_folders(job_ / "logs").value();
+    spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+    std::string text = kParent;
+    text.replace(text.find("END"), 3, ending);
+    text.replace(text.find("CODE"), 4, code);
+    native("exec python3 -c \"$PROGRAM\"");
+    spec_.environment["PROGRAM"] = text;
+    write_spec();
+    std::thread agent{[&] { run_agent(job_).value(); }};
+    wait_for_line("ready");
+    wait_for_object("data", "ckpt/model");
+    std::ofstream{job_ / "ml/output/go"} << "";
+    agent.join();
+    EXPECT_EQ(last().kind, "failed");
+    EXPECT_EQ(store_->get_bytes("data", "ckpt/model", 100).value(), expected) << log();
+    store_->remove("data", "ckpt/model").value();
+  }
+}
+
 TEST_F(AgentTest, AJobThatEndsBeforeItsProgramStartsLeavesItsCheckpointsInS3) {
   for (const char* key : {"ckpt/a/1", "ckpt/a/2", "ckpt/a/3"})
     store_->put("data", key, key, {}).value();

@@ -114,8 +114,8 @@ Result<void> Checkpoints::begin() {
   return {};
 }
 
-void Checkpoints::look() {
-  for (const Folder& folder : folders_) folder.sync->look();
+void Checkpoints::look(const std::function<std::int64_t()>& died_before) {
+  for (const Folder& folder : folders_) folder.sync->look(died_before);
 }
 
 void Checkpoints::abandon() {

@@ -43,7 +43,7 @@ class Checkpoints {
   // kCancelled once a stop is asked for. Messages name the folder and its place in S3.
   Result<void> restore();
   Result<void> begin();
-  void look();
+  void look(const std::function<std::int64_t()>& died_before);
   // Ends the watching at once and copies nothing more: for a program that has not run.
   void abandon();
   // Brings S3 up to date. Waits for a store that is away, until the deadline if there is one

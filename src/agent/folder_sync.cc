@@ -181,22 +181,35 @@ void FolderSync::say(const Result<bool>& outcome) {
             : fmt::format("[atelier] {}: not copied to S3 for now: {}", options_.title, trouble_));
 }
 
-void FolderSync::look() {
-  ignore_error(next_step(ProgramState::kRuns), "the look at the end says the same, with an error");
+void FolderSync::look(const std::function<std::int64_t()>& died_before) {
+  const std::lock_guard lock{mutex_};
+  died_before_ = died_before;
+  const Result<Look> look = look_now();
+  if (look) {
+    ledger_.observe(*look);
+  } else {
+    ignore_error(look, "the look at the end says the same, with an error");
+  }
 }
 
-Result<SyncStep> FolderSync::next_step(ProgramState state) {
+Result<Look> FolderSync::look_now() {
   using Steady = std::chrono::steady_clock;
-  const std::lock_guard lock{mutex_};
   const Steady::time_point begin = Steady::now();
-  const Result<Look> look =
+  Result<Look> look =
       look_at_folder(tree_, folder_, [this](std::string_view name, const FileVersion& version) {
         return ledger_.is_copied(name, version);
       });
   report_.folder_gone = !look && look.error().code == Code::kNotFound;
-  if (!look) return look.error();
   look_cost_ = std::chrono::duration_cast<std::chrono::milliseconds>(Steady::now() - begin);
-  SyncStep step = ledger_.next(*look, state);
+  // After the look: a writer that died during it has closed its files.
+  if (died_before_) ledger_.doubt_before(died_before_());
+  return look;
+}
+
+Result<SyncStep> FolderSync::next_step(ProgramState state) {
+  const std::lock_guard lock{mutex_};
+  const Look look = TRY(look_now());
+  SyncStep step = ledger_.next(look, state);
   report_.left_out = step.left_out;
   report_.no_key = step.no_key;
   return step;

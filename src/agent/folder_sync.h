@@ -57,8 +57,10 @@ class FolderSync {
   // From now on the folder is watched, until finish().
   Result<void> begin();
   // A look now, without copying: for the moment before the program is killed, after which nobody
-  // can tell a half-written file.
-  void look();
+  // can tell a half-written file. `died_before` (safe from threads) says before which time, by the
+  // wall clock in nanoseconds, a process of the program may have died since the first of these
+  // looks; it is asked after each one from now on.
+  void look(const std::function<std::int64_t()>& died_before = {});
   // Ends the watching and copies nothing more. A copy that is on its way ends with its store.
   void stop();
   // Brings S3 up to date with what the program has left. May be repeated after an Error. Without
@@ -74,6 +76,7 @@ class FolderSync {
   FolderSync(objects::ObjectStore& store, MlTree& tree, std::string folder,
              FolderSyncOptions options, std::function<void(std::string_view)> note);
   [[nodiscard]] std::string path_of(const std::string& name) const;  // in the tree
+  Result<Look> look_now();                                           // under the mutex
   Result<SyncStep> next_step(ProgramState state);
   Result<bool> copy(const std::vector<DueFile>& files);
   Result<bool> copy_file(const DueFile& file);
@@ -94,6 +97,7 @@ class FolderSync {
   std::optional<SyncRecords> records_;
   bool restoring_ = false;  // until a restore that has begun is whole
   std::chrono::milliseconds look_cost_{0};
+  std::function<std::int64_t()> died_before_;
   SyncReport report_;
   std::string trouble_;  // what was said last about copies that fail
 

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -206,6 +207,60 @@ TEST_F(FolderSyncTest, AfterAKillHalfAFileDoesNotReplaceAWholeOne) {
   sync->finish(ProgramState::kCrashed).value();
   EXPECT_EQ(remote(), (Files{{"last.pt", "whole"}, {"next.pt", "seen whole before the kill"}}));
   EXPECT_THAT(sync->report().left_out, ElementsAre("last.pt"));
+}
+
+// A process that has the file open, or mapped, for writing.
+class Writer {
+ public:
+  enum class How { kOpen, kMapped };
+  Writer(const fs::path& file, How how) {
+    pid_ = fork();
+    if (pid_ != 0) return;
+    const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (write(fd, "half", 4) != 4) _exit(1);
+    void* map = how == How::kMapped ? mmap(nullptr, 4, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+                                    : MAP_FAILED;
+    if (map != MAP_FAILED) close(fd);
+    signal(SIGUSR1, [](int) { _exit(3); });
+    while (true) pause();
+  }
+  void end(int number) {
+    kill(pid_, number);
+    waitpid(pid_, nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST_F(FolderSyncTest, AFileWhoseWriterWasKilledIsNotTaken) {
+  for (const Writer::How how : {Writer::How::kOpen, Writer::How::kMapped}) {
+    empty_folder();
+    auto sync = open(fmt::format("s3://ckpt/job-1{}/", static_cast<int>(how)));
+    sync->restore({}).value();
+    write("a", "whole");
+    round(*sync);
+    Writer writer{local_ / "a", how};
+    while (read_file(local_ / "a").value() != "half") usleep(1000);
+    round(*sync);
+    writer.end(SIGKILL);
+    round(*sync, 4);
+    EXPECT_EQ(remote(fmt::format("job-1{}/", static_cast<int>(how))), (Files{{"a", "whole"}}));
+    fs::remove(folder_.path() / "records");
+  }
+}
+
+TEST_F(FolderSyncTest, AFileWhoseWriterEndedByItselfIsTakenWhereTheKernelTells) {
+  auto sync = open();
+  sync->restore({}).value();
+  Writer writer{local_ / "a", Writer::How::kOpen};
+  while (read_file(local_ / "a").value_or("") != "half") usleep(1000);
+  round(*sync);
+  EXPECT_THAT(remote(), IsEmpty());
+  writer.end(SIGUSR1);
+  round(*sync, 4);
+  if (remote().empty()) GTEST_SKIP() << "Linux before 6.15";
+  EXPECT_EQ(remote(), (Files{{"a", "half"}}));
 }
 
 TEST_F(FolderSyncTest, LinksLeadNowhereAndSpecialFilesAreLeft) {

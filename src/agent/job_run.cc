@@ -82,8 +82,9 @@ class JobRun {
   }
 
   Result<void> go() {
-    if (const JournalEvent* event = journal_.find("uploading")) {
-      return finish(parse_outcome(event->detail_json));
+    for (const char* kind : {"uploading", "saving"}) {
+      const JournalEvent* event = journal_.find(kind);
+      if (event != nullptr) return finish(parse_outcome(event->detail_json));
     }
     if (journal_.find("training") != nullptr) return finish(of_job(lost()));
     // Everything up to the program can be done again: the first event that has to be on disk is
@@ -126,8 +127,8 @@ class JobRun {
     }
     TRY(restore_checkpoints());
     limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
-               spec_.interruption_notice, [this] {
-                 if (checkpoints_) checkpoints_->look();
+               spec_.interruption_notice, [this](const auto& died_before) {
+                 if (checkpoints_) checkpoints_->look(died_before);
                }};
     const bool script =
         spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
@@ -367,6 +368,9 @@ class JobRun {
       }
     }
     if (outcome.ran && outcome.kind == "interrupted") {
+      if (journal_.find("saving") == nullptr) {
+        TRY(journal_.append("saving", "", to_json(outcome)));
+      }
       const Result<void> saved =
           finish_checkpoints(outcome, std::chrono::steady_clock::now() + kInterruptedCopies);
       if (!saved) TRY(journal_.append("warning", saved.error().message));
@@ -423,8 +427,10 @@ class JobRun {
       checkpoints_ = TRY(Checkpoints::open(spec_, folder_, tree_, make_store_, stop_, *log_));
     }
     if (!checkpoints_) return {};
-    TRY(checkpoints_->finish(outcome.killed ? ProgramState::kCrashed : ProgramState::kEnded,
-                             deadline));
+    const ProgramState state = outcome.killed           ? ProgramState::kCrashed
+                               : outcome.exit_code != 0 ? ProgramState::kFailed
+                                                        : ProgramState::kEnded;
+    TRY(checkpoints_->finish(state, deadline));
     for (const std::string& words : checkpoints_->warnings()) {
       TRY(journal_.append("warning", words));
     }

@@ -129,7 +129,8 @@ Result<AgentSpec> parse_agent_spec(std::string_view text);
 struct JournalEvent {
   std::uint64_t sequence = 0;  // from 1, upwards
   Time time{};
-  // started | downloading | training | uploading | warning, and as the last one of an attempt
+  // started | downloading | training | uploading | saving (the last checkpoints of an interrupted
+  // program) | warning, and as the last one of an attempt
   // completed | failed | stopped | max-runtime | interrupted
   std::string kind;
   std::string message;      // for people: StatusMessage, FailureReason or the warning

@@ -8,6 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 #include "agent/line_cutter.h"
 
@@ -21,6 +24,30 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 constexpr int kLookShare = 10;
 // After the program's end nobody holds the pipe any more; this is for a kernel that is late.
 constexpr int kDrainMilliseconds = 2000;
+
+// Which processes of the program are gone that were there when it was first told to end.
+class Deaths {
+ public:
+  explicit Deaths(std::function<std::vector<pid_t>()> processes)
+      : processes_(std::move(processes)), living_(processes_()) {}
+
+  std::int64_t died_before() {
+    const std::lock_guard lock{mutex_};
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::vector<pid_t> living = processes_();
+    const bool all = std::ranges::all_of(
+        living_, [&](pid_t pid) { return std::ranges::find(living, pid) != living.end(); });
+    living_ = std::move(living);
+    if (!all) time_ = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+    return time_;
+  }
+
+ private:
+  const std::function<std::vector<pid_t>()> processes_;
+  std::mutex mutex_;
+  std::vector<pid_t> living_;
+  std::int64_t time_ = 0;
+};
 
 class Run {
  public:
@@ -80,7 +107,7 @@ class Run {
       sync_due_.reset();
     }
     if (fds[0].revents != 0) return true;
-    if (look_due_ && now >= *look_due_) look();
+    if (look_due_ && now >= *look_due_) look(sandbox);
     ask_for_end(sandbox, now);
     return false;
   }
@@ -107,16 +134,20 @@ class Run {
     }
   }
 
-  void look() {
+  void look(const compute::Sandbox& sandbox) {
     if (!limits_.look) return;
     const Steady::time_point begin = Steady::now();
-    limits_.look();
+    if (!died_before_) {
+      const auto deaths = std::make_shared<Deaths>(sandbox.lister());
+      died_before_ = [deaths] { return deaths->died_before(); };
+    }
+    limits_.look(died_before_);
     const Steady::time_point end = Steady::now();
     look_due_ = end + std::max<Steady::duration>(kLookInterval, kLookShare * (end - begin));
   }
 
   void send(compute::Sandbox& sandbox, int number) {
-    look();
+    look(sandbox);
     const Result<void> sent = sandbox.signal(number);
     if (!sent) log_.note("[atelier] a signal could not be sent: " + sent.error().message);
   }
@@ -168,6 +199,7 @@ class Run {
   bool output_open_ = true;
   ProgramEnd end_;
   std::optional<Steady::time_point> sync_due_, kill_at_, look_due_;
+  std::function<std::int64_t()> died_before_;
   char buffer_[64 * 1024];
 };
 

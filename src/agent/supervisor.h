@@ -48,7 +48,10 @@ struct RunLimits {
   std::chrono::milliseconds notice{120000};  // the same for an interruption
   // Called right before each signal that the program is sent, and again and again from the first
   // one to its end: what it saves while it is told to end has to be seen whole before it is gone.
-  std::function<void()> look{};
+  // `died_before`, which may be called from any thread and after run_program(), gives the time
+  // (wall clock, nanoseconds) before which a process of the program has died since the first
+  // signal; 0: all of them live.
+  std::function<void(const std::function<std::int64_t()>& died_before)> look{};
 };
 
 struct ProgramEnd {

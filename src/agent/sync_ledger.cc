@@ -1,6 +1,5 @@
 #include "agent/sync_ledger.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "agent/checkpoint_names.h"
@@ -40,6 +39,62 @@ SyncStep SyncLedger::next(const Look& look, ProgramState state) {
   return step;
 }
 
+// Who writes the file, or wrote it. An open file is closed by its writer or by the writer's death,
+// and only the first of these makes it whole.
+SyncLedger::Finding SyncLedger::find(const std::string& name, const SeenFile& seen) {
+  const auto known = suspicions_.find(name);
+  // Another file has taken its place: who renames one knows that it is whole.
+  const bool other = known != suspicions_.end() && known->second.inode != seen.version.inode;
+  if (seen.writer) {
+    Suspicion& suspicion = suspicions_[name];
+    if (other || suspicion.half) suspicion = {};
+    suspicion.inode = seen.version.inode;
+    suspicion.writers.insert(seen.writers.begin(), seen.writers.end());
+    suspicion.unknown_writer = suspicion.unknown_writer || seen.unknown_writer;
+    return Finding::kWriting;
+  }
+  if (known == suspicions_.end()) return Finding::kQuiet;
+  Suspicion& suspicion = known->second;
+  if (suspicion.half == seen.version) return Finding::kHalf;
+  if (other || suspicion.half) {
+    suspicions_.erase(known);
+    return Finding::kQuiet;
+  }
+  bool half = suspicion.unknown_writer;
+  for (const auto& [id, fate] : suspicion.writers) {
+    const Fate now = fate();
+    if (now == Fate::kLeaving) return Finding::kWriting;
+    half = half || now == Fate::kUnknown;
+  }
+  if (!half) {
+    suspicions_.erase(known);
+    return Finding::kClosed;
+  }
+  suspicion.half = seen.version;
+  return Finding::kHalf;
+}
+
+SyncLedger::Pending SyncLedger::pending_of(const std::string& name, const SeenFile& seen,
+                                           Finding& finding) {
+  finding = rules_.copy_open_files ? Finding::kQuiet : find(name, seen);
+  const auto before = pending_.find(name);
+  Pending pending{seen.version};
+  if (before != pending_.end() && before->second.version == seen.version) pending = before->second;
+  pending.whole =
+      finding == Finding::kClosed || rules_.copy_open_files ||
+      (finding == Finding::kQuiet && (pending.whole || seen.version.changed > doubted_));
+  return pending;
+}
+
+void SyncLedger::observe(const Look& look) {
+  for (const auto& [name, seen] : look) {
+    gone_since_.erase(name);
+    if (is_copied(name, seen.version)) continue;
+    Finding finding{};
+    pending_.insert_or_assign(name, pending_of(name, seen, finding));
+  }
+}
+
 SyncStep SyncLedger::while_it_runs(const Look& look) {
   ++looks_;
   SyncStep step;
@@ -52,17 +107,19 @@ SyncStep SyncLedger::while_it_runs(const Look& look) {
       continue;
     }
     if (rules_.leave_temporary && is_temporary_name(name)) continue;
-    const auto before = pending_.find(name);
-    const bool unchanged = before != pending_.end() && before->second.seen.version == seen.version;
-    const std::uint64_t since = unchanged ? before->second.since : looks_;
-    pending.emplace_hint(pending.end(), name, Pending{seen, since});
-    if (unchanged && (!seen.writer || rules_.copy_open_files)) {
+    Finding finding{};
+    Pending file = pending_of(name, seen, finding);
+    const bool unchanged = file.since != 0;
+    if (!unchanged) file.since = looks_;
+    if (unchanged && file.whole) {
       step.copy.push_back({name, seen.version});
-    } else if (!seen.writer) {
-      oldest_unsettled = std::min(oldest_unsettled, since);
+    } else if (finding != Finding::kWriting) {
+      oldest_unsettled = std::min(oldest_unsettled, file.since);
     }
+    pending.emplace_hint(pending.end(), name, file);
   }
   pending_ = std::move(pending);
+  std::erase_if(suspicions_, [&](const auto& entry) { return !look.contains(entry.first); });
   add_removals(look, oldest_unsettled, step);
   return step;
 }
@@ -89,8 +146,16 @@ bool SyncLedger::found_whole(const std::string& name, const FileVersion& version
   const auto queued = queued_.find(name);
   if (queued != queued_.end() && queued->second == version) return true;
   const auto seen = pending_.find(name);
-  return seen != pending_.end() && seen->second.seen.version == version &&
-         (!seen->second.seen.writer || rules_.copy_open_files);
+  return seen != pending_.end() && seen->second.version == version && seen->second.whole;
+}
+
+// Whether a file that the program has left is copied.
+bool SyncLedger::is_trusted(const std::string& name, const SeenFile& seen, ProgramState state) {
+  if (state == ProgramState::kEnded || rules_.copy_open_files) return true;
+  if (found_whole(name, seen.version)) return true;
+  const Finding finding = find(name, seen);
+  return finding == Finding::kClosed ||
+         (finding == Finding::kQuiet && state == ProgramState::kFailed);
 }
 
 SyncStep SyncLedger::at_the_end(const Look& look, ProgramState state) {
@@ -99,8 +164,7 @@ SyncStep SyncLedger::at_the_end(const Look& look, ProgramState state) {
     if (is_copied(name, seen.version)) continue;
     if (!is_object_name(name, rules_.prefix_bytes)) {
       step.no_key.push_back(name);
-    } else if (state == ProgramState::kEnded || rules_.copy_open_files ||
-               found_whole(name, seen.version)) {
+    } else if (is_trusted(name, seen, state)) {
       step.copy.push_back({name, seen.version});
     } else {
       step.left_out.push_back(name);

@@ -106,6 +106,71 @@ TEST_F(Ledger, AfterAKillOnlyWhatWasSeenWholeIsCopied) {
               ElementsAre("begun", "old"));
 }
 
+TEST_F(Ledger, AFileIsWholeWhenItsWriterClosedItAndNotWhenItDied) {
+  std::map<std::string, Fate> fates;
+  const auto written = [&](const std::string& by, std::int64_t time) {
+    SeenFile seen = file(1, time, true);
+    seen.writers[by] = [&fates, by] { return fates.at(by); };
+    return Look{{"a", seen}};
+  };
+  for (const Fate fate : {Fate::kLives, Fate::kExited, Fate::kUnknown}) {
+    ledger_ = SyncLedger{SyncRules{}};
+    fates = {{"1", Fate::kLeaving}, {"2", Fate::kLives}};
+    ledger_.copied("a", file(1, 1).version);
+    ledger_.copied("old", file(9, 1).version);
+    look(written("1", 2));
+    look(written("2", 3));
+    for (int i = 0; i < 3; ++i) EXPECT_THAT(look({{"a", file(1, 4)}}).copy, IsEmpty());
+    fates["1"] = fate;
+    const bool whole = fate != Fate::kUnknown;
+    const SyncStep step = look({{"a", file(1, 4)}});
+    EXPECT_EQ(names(step.copy), whole ? std::vector<std::string>{"a"} : std::vector<std::string>{});
+    EXPECT_EQ(step.remove.empty(), !whole) << "what is half may be what replaces the old one";
+    if (whole) continue;
+    for (const ProgramState state : {ProgramState::kCrashed, ProgramState::kFailed}) {
+      EXPECT_THAT(look({{"a", file(1, 4)}}, state).left_out, ElementsAre("a"));
+    }
+    SyncLedger ended = ledger_;
+    EXPECT_THAT(names(ended.next({{"a", file(1, 4)}}, ProgramState::kEnded).copy),
+                ElementsAre("a"));
+    // Who writes it again, or another file in its place, makes it good.
+    look({{"a", file(1, 5)}});
+    EXPECT_THAT(names(look({{"a", file(1, 5)}}).copy), ElementsAre("a"));
+  }
+}
+
+TEST_F(Ledger, AWriterThatCannotBeFoundMayHaveBeenKilled) {
+  SeenFile seen = file(1, 2, true);
+  seen.unknown_writer = true;
+  look({{"a", seen}});
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(look({{"a", file(1, 2)}}).copy, IsEmpty());
+  EXPECT_THAT(names(look({{"b", file(1, 3)}}).copy), IsEmpty()) << "a new name";
+  EXPECT_THAT(names(look({{"b", file(1, 3)}}).copy), ElementsAre("b"));
+}
+
+TEST_F(Ledger, LooksForTheEndSettleNothing) {
+  ledger_.copied("old", file(9, 1).version);
+  for (int i = 0; i < 3; ++i) ledger_.observe({{"a", file(1, 5)}});
+  SyncStep step = look({{"a", file(1, 5)}});
+  EXPECT_THAT(step.copy, IsEmpty());
+  EXPECT_THAT(step.remove, IsEmpty());
+  ledger_.observe({{"a", file(1, 5)}});
+  step = look({{"a", file(1, 5)}});
+  EXPECT_THAT(names(step.copy), ElementsAre("a"));
+  EXPECT_THAT(step.remove, ElementsAre("old"));
+}
+
+TEST_F(Ledger, WhatAppearsAsAProcessDiesInAStopIsNotTaken) {
+  ledger_.observe({{"before", file(1, 5)}});
+  ledger_.doubt_before(10);
+  ledger_.observe({{"before", file(1, 5)}, {"half", file(2, 9)}, {"after", file(3, 11)}});
+  const Look left{{"before", file(1, 5)}, {"half", file(2, 9)}, {"after", file(3, 11)}};
+  for (int i = 0; i < 2; ++i) ledger_.next(left, ProgramState::kRuns);
+  const SyncStep step = look(left, ProgramState::kCrashed);
+  EXPECT_THAT(names(step.copy), ElementsAre("before", "after"));
+  EXPECT_THAT(step.left_out, ElementsAre("half"));
+}
+
 TEST_F(Ledger, FilesThatOnlyGrowAreCopiedWhileTheyAreOpenAndNeverRemoved) {
   ledger_ = SyncLedger{{.mirror_deletions = false, .copy_open_files = true}};
   ledger_.copied("old", file(1, 1).version);

@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+
+#include "agent/writing_process.h"
 
 namespace atelier::agent {
 namespace {
@@ -58,7 +61,27 @@ class Walk {
     return {};
   }
 
+  // Who writes those that are written. A writer who closed the file while we looked for it is found
+  // by the next look: the file is still taken for one that is written.
+  void find_writers_in(const MlTree& tree, const std::string& folder) {
+    if (written_.empty()) return;
+    std::vector<FileId> files;
+    for (const auto& [path, id] : written_) files.push_back(id);
+    std::map<FileId, Writers> writers = find_writers(files, owners_);
+    for (const auto& [path, id] : written_) {
+      SeenFile& seen = look_.find(path)->second;
+      seen.writers = std::move(writers[id]);
+      if (!seen.writers.empty()) continue;
+      const Result<UniqueFd> fd = tree.open_file(folder.empty() ? path : folder + "/" + path);
+      seen.unknown_writer = fd && has_writer(fd->get());
+    }
+  }
+
  private:
+  struct Written {
+    std::string path;
+    FileId id;
+  };
   Result<void> file(const UniqueFd& folder, const std::string& name, std::string path,
                     const struct stat& info) {
     if (look_.size() >= kMaxFiles) {
@@ -70,8 +93,14 @@ class Walk {
                                O_RDONLY | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC)};
       if (!fd) return gone("open", path);
       seen.writer = has_writer(fd.get());
+      if (seen.writer) {
+        written_.push_back({path, {info.st_dev, info.st_ino}});
+        if (std::ranges::find(owners_, info.st_uid) == owners_.end()) {
+          owners_.push_back(info.st_uid);
+        }
+      }
     }
-    look_.emplace(std::move(path), seen);
+    look_.emplace(std::move(path), std::move(seen));
     return {};
   }
 
@@ -84,6 +113,8 @@ class Walk {
 
   const std::function<bool(std::string_view, const FileVersion&)>& is_known_;
   Look& look_;
+  std::vector<Written> written_;
+  std::vector<uid_t> owners_;
 };
 
 }  // namespace
@@ -111,11 +142,13 @@ Result<Look> look_at_folder(
     const std::function<bool(std::string_view name, const FileVersion&)>& is_known) {
   Look look;
   const UniqueFd fd = TRY(tree.open_folder(folder));
-  TRY(Walk(is_known, look).folder(fd, "", 0));
+  Walk walk(is_known, look);
+  TRY(walk.folder(fd, "", 0));
   // A folder that is removed while it is read, or before, can still be read, as an empty one.
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return error_from_errno("fstat", errno);
   if (info.st_nlink == 0) return Error{Code::kNotFound, "'" + folder + "' is removed"};
+  walk.find_writers_in(tree, folder);
   return look;
 }
 

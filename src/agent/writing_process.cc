@@ -65,8 +65,7 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
 Fate fate_of(int wait_status) { return WIFEXITED(wait_status) ? Fate::kExited : Fate::kUnknown; }
 
 bool open_for_writing(pid_t pid, const char* fd) {
-  const std::string text =
-      read_file(fmt::format("/proc/{}/fdinfo/{}", pid, fd), 4096).value_or("");
+  const std::string text = read_file(fmt::format("/proc/{}/fdinfo/{}", pid, fd), 4096).value_or("");
   const std::size_t at = text.find("flags:");
   if (at == std::string::npos) return false;
   return (std::strtoul(text.c_str() + at + 6, nullptr, 8) & O_ACCMODE) != O_RDONLY;

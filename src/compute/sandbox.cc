@@ -376,6 +376,10 @@ Result<void> Sandbox::signal(int number) {
   return {};
 }
 
+std::function<std::vector<pid_t>()> Sandbox::lister() const {
+  return [pid = state_->pid] { return processes_inside(pid).program; };
+}
+
 bool Sandbox::handles(int number) const {
   const std::vector<pid_t> program = processes_inside(state_->pid).program;
   return std::any_of(program.begin(), program.end(), [&](pid_t pid) {

@@ -82,6 +82,8 @@ class Sandbox {
   [[nodiscard]] int exit_fd() const;                // a pidfd: readable once the program has ended
   [[nodiscard]] const std::string& limits() const;  // in words: "cgroup v2: 4 CPUs, 16 GiB"
   Result<void> signal(int number);                  // to every process inside
+  // Lists the processes of the program, from any thread and also after the end.
+  [[nodiscard]] std::function<std::vector<pid_t>()> lister() const;
   // Whether a process inside has a handler of its own for the signal.
   [[nodiscard]] bool handles(int number) const;
   // After the end: reaps, and removes the cgroup. A status above 128 is read as every shell means

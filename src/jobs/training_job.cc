@@ -132,6 +132,10 @@ void training(TrainingJob& job, const std::string& text, Time at) {
           text.empty() ? "Training image download completed. Training in progress." : text, at);
 }
 
+// What an interrupted program has left is on its way; that it was interrupted shows when it is
+// there.
+void saving(TrainingJob& job, const std::string&, Time at) { job.modified = at; }
+
 void uploading(TrainingJob& job, const std::string& text, Time at) {
   set_started(job, at);
   move_to(job, "Uploading", text.empty() ? "Uploading generated training model" : text, at);
@@ -200,6 +204,7 @@ constexpr std::array kHandlers = {
     Handler{"downloading", false, downloading},
     Handler{"training", false, training},
     Handler{"uploading", false, uploading},
+    Handler{"saving", false, saving},
     Handler{"completed", true, completed},
     Handler{"failed", true, failed},
     Handler{"stopped", true, stopped},
