@@ -183,11 +183,13 @@ Result<void> unpack_member(ArchiveReader& reader, const archives::Member& member
 }
 
 Result<void> unpack_members(int fd, MlTree& tree, const std::string& folder,
-                            const archives::Limits& limits) {
+                            const archives::Limits& limits,
+                            const std::function<bool()>& cancelled) {
   ArchiveReader reader =
       TRY(ArchiveReader::open(fd, "source code", archives::Formats::kTar, limits));
   TRY(tree.make_folder(folder));
   while (const std::optional<archives::Member> member = TRY(reader.next())) {
+    if (cancelled && cancelled()) return Error{Code::kCancelled, "the unpacking was stopped"};
     TRY(unpack_member(reader, *member, tree, folder));
   }
   return {};
@@ -262,8 +264,9 @@ Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& 
 }
 
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
-                            const archives::Limits& limits) {
-  Result<void> unpacked = unpack_members(fd, tree, folder, limits);
+                            const archives::Limits& limits,
+                            const std::function<bool()>& cancelled) {
+  Result<void> unpacked = unpack_members(fd, tree, folder, limits, cancelled);
   if (unpacked) return unpacked;
   // Who gave the archive gave a wrong one, whether it is damaged or too large.
   Error error = std::move(unpacked).error();

@@ -45,8 +45,10 @@ Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& 
                                               const std::string& folder, int fd);
 
 // Unpacks the archive (.tar, compressed or not) in `fd` to `folder` of the tree. Entries that would
-// leave it, hard links, devices, and archives beyond the limits are kInvalidArgument.
+// leave it, hard links, devices, and archives beyond the limits are kInvalidArgument. `cancelled`
+// is asked before each entry, and ends it as kCancelled.
 Result<void> unpack_archive(int fd, MlTree& tree, const std::string& folder,
-                            const archives::Limits& limits = {});
+                            const archives::Limits& limits = {},
+                            const std::function<bool()>& cancelled = {});
 
 }  // namespace atelier::agent

@@ -100,8 +100,10 @@ Result<void> FolderSync::restore(const objects::Progress& progress) {
   records_ = TRY(SyncRecords::create(options_.records, begun));
   const std::filesystem::path inside = tree_.folder() / folder_;
   if (!page.objects.empty()) {
-    const auto filled =
-        channels::fill_file_channel(store_, options_.target.uri(), inside, progress);
+    channels::ChannelSource source;
+    source.s3_uri = options_.target.uri();
+    source.newer_wins = true;
+    const auto filled = channels::fill_file_channel(store_, source, inside, nullptr, progress);
     // Markers of folders alone are no files.
     if (!filled && filled.error().code != Code::kNotFound) return filled.error();
     if (filled) {

@@ -263,6 +263,17 @@ TEST_F(FolderSyncTest, AFileWhoseWriterEndedByItselfIsTakenWhereTheKernelTells) 
   EXPECT_EQ(remote(), (Files{{"a", "half"}}));
 }
 
+TEST_F(FolderSyncTest, OfAFileAndAFolderOfOneNameTheNewerIsRestored) {
+  store_->put("ckpt", "job-1/a", "older", {}).value();
+  store_->put("ckpt", "job-1/b/c/d", "older", {}).value();
+  store_->put("ckpt", "job-1/ab", "beside them", {}).value();
+  usleep(1'100'000);  // listings have seconds
+  store_->put("ckpt", "job-1/a/x", "newer", {}).value();
+  store_->put("ckpt", "job-1/b", "newer", {}).value();
+  open()->restore({}).value();
+  EXPECT_EQ(local(), (Files{{"a/x", "newer"}, {"ab", "beside them"}, {"b", "newer"}}));
+}
+
 TEST_F(FolderSyncTest, LinksLeadNowhereAndSpecialFilesAreLeft) {
   std::ofstream{folder_.path() / "secret"} << "key";
   write("a", "1");

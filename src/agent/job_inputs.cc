@@ -108,6 +108,7 @@ Result<bool> JobInputs::fill(const ChannelSpec& channel) const {
 }
 
 Result<void> JobInputs::fetch_source(const ScriptSource& source) const {
+  const auto stopped = [this] { return stop.any(); };
   if (source.kind == ScriptSource::Kind::kNone) return {};
   if (source.kind == ScriptSource::Kind::kChannel) {
     constexpr std::string_view kBase = "/opt/ml/";
@@ -115,7 +116,7 @@ Result<void> JobInputs::fetch_source(const ScriptSource& source) const {
       return Error{Code::kInvalidArgument, "'" + source.location + "' is not below /opt/ml"};
     }
     const UniqueFd fd = TRY(tree.open_file(source.location.substr(kBase.size())));
-    return unpack_archive(fd.get(), tree, "code");
+    return unpack_archive(fd.get(), tree, "code", {}, stopped);
   }
   const objects::Location location = TRY(objects::parse_s3_uri(source.location));
   const fs::path path = folder / "sourcedir.tar.gz";
@@ -133,7 +134,7 @@ Result<void> JobInputs::fetch_source(const ScriptSource& source) const {
       });
   if (!got) return got.error().within(location.uri());
   if (lseek(fd.get(), 0, SEEK_SET) != 0) return error_from_errno("lseek", errno);
-  const Result<void> unpacked = unpack_archive(fd.get(), tree, "code");
+  const Result<void> unpacked = unpack_archive(fd.get(), tree, "code", {}, stopped);
   if (!unpacked) return unpacked.error().within(location.uri());
   return {};
 }

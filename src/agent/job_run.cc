@@ -296,6 +296,16 @@ class JobRun {
     return ended(end, collector);
   }
 
+  // Where what the program writes lands on the host's disk.
+  [[nodiscard]] std::vector<fs::path> written_places() const {
+    std::vector<fs::path> places{folder_ / "ml", folder_ / "tmp", folder_ / "logs",
+                                 folder_ / "metrics.jsonl"};
+    for (const compute::BindMount& mount : checkpoint_mounts(spec_, folder_)) {
+      places.push_back(mount.host);
+    }
+    return places;
+  }
+
   // The program itself; "training" is in the journal before it begins.
   Result<ProgramEnd> run(compute::SandboxSpec sandbox,
                          const std::function<void(std::string_view)>& on_line) {
@@ -305,8 +315,7 @@ class JobRun {
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
     if (network_) sandbox.network = &*network_;
-    const VolumeWatch volume{{folder_ / "ml", folder_ / "tmp"},
-                             static_cast<std::uint64_t>(spec_.volume_gib) << 30,
+    const VolumeWatch volume{written_places(), static_cast<std::uint64_t>(spec_.volume_gib) << 30,
                              [this] { return end_early(folder_, spec_.attempt).has_value(); }};
     Result<ProgramEnd> end = run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
     ended_ = clock_.now();
@@ -321,8 +330,8 @@ class JobRun {
       if (written_ > 0 && outcome.kind == "stopped") {
         outcome.kind = "failed";
         outcome.message = fmt::format(
-            "ClientError: the program wrote {:.1f} GiB to /opt/ml and /tmp, more than its "
-            "VolumeSizeInGB of {}; ask for a larger volume",
+            "ClientError: the program wrote {:.1f} GiB to /opt/ml, /tmp, its checkpoints and its "
+            "log, more than its VolumeSizeInGB of {}; ask for a larger volume",
             static_cast<double>(written_) / (1 << 30), spec_.volume_gib);
       }
       if (outcome.kind == "completed") {

@@ -241,6 +241,16 @@ TEST_F(TreeTest, HostileArchivesWriteNothingOutside) {
   }
 }
 
+TEST_F(TreeTest, AStopEndsTheUnpackingAtTheNextEntry) {
+  const UniqueFd fd = archive_of("mkdir -p m && touch m/1 m/2 m/3 && tar -cf a.tar m");
+  int asked = 0;
+  const Result<void> stopped =
+      unpack_archive(fd.get(), tree_, "code", {}, [&] { return ++asked > 2; });
+  ASSERT_FALSE(stopped);
+  EXPECT_EQ(stopped.error().code, Code::kCancelled);
+  EXPECT_EQ(list_tree(tree_, "code")->size(), 2U);
+}
+
 TEST_F(TreeTest, AnArchiveBeyondTheLimitsIsRefused) {
   const UniqueFd bytes = archive_of("head -c 200000 /dev/zero > f && tar -czf a.tar f");
   const Result<void> large = unpack_archive(bytes.get(), tree_, "code", {.max_bytes = 100000});
@@ -286,6 +296,9 @@ TEST(VolumeWatch, SeesWhatIsWrittenAndFollowsNoLink) {
   EXPECT_GE(after, before + (1 << 20));
   EXPECT_LE(after, before + (1 << 20) + 65536);
   EXPECT_EQ(disk_use(folder.path() / "no-such"), 0U);
+  EXPECT_GE(disk_use(folder.path() / "a/b/file"), 1U << 20);
+  for (int i = 0; i < 100; ++i) std::ofstream{folder.path() / std::to_string(i)};
+  EXPECT_GE(disk_use(folder.path()), after + 100 * 4096);
 }
 
 }  // namespace

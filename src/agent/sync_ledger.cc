@@ -33,10 +33,34 @@ bool SyncLedger::is_copied(std::string_view name, const FileVersion& version) co
 
 SyncStep SyncLedger::next(const Look& look, ProgramState state) {
   SyncStep step = state == ProgramState::kRuns ? while_it_runs(look) : at_the_end(look, state);
+  add_impossible(step);
   // A pointer file ("latest") is written after what it points to, and so it arrives after it.
   std::ranges::stable_sort(step.copy, {},
                            [](const DueFile& file) { return file.version.modified; });
   return step;
+}
+
+// A folder cannot hold both "a" and "a/b": of what S3 has, that which cannot be beside a file that
+// is copied goes, whatever else is known.
+void SyncLedger::add_impossible(SyncStep& step) const {
+  std::vector<std::string> gone;
+  for (const DueFile& file : step.copy) {
+    for (std::size_t at = file.name.find('/'); at != std::string::npos;
+         at = file.name.find('/', at + 1)) {
+      const auto above = copied_.find(std::string_view{file.name}.substr(0, at));
+      if (above != copied_.end()) gone.push_back(above->first);
+    }
+    const std::string below = file.name + "/";
+    for (auto next = copied_.lower_bound(below);
+         next != copied_.end() && next->first.starts_with(below); ++next) {
+      gone.push_back(next->first);
+    }
+  }
+  for (std::string& name : gone) {
+    if (std::ranges::find(step.remove, name) == step.remove.end()) {
+      step.remove.push_back(std::move(name));
+    }
+  }
 }
 
 // Who writes the file, or wrote it. An open file is closed by its writer or by the writer's death,

@@ -115,6 +115,7 @@ class SyncLedger {
   SyncStep at_the_end(const Look& look, ProgramState state);
   [[nodiscard]] bool found_whole(const std::string& name, const FileVersion& version) const;
   [[nodiscard]] bool is_trusted(const std::string& name, const SeenFile& seen, ProgramState state);
+  void add_impossible(SyncStep& step) const;
   void add_removals(const Look& look, std::uint64_t oldest_unsettled, SyncStep& step);
 
   SyncRules rules_;

@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include "agent/checkpoint_names.h"
 #include "agent/folder_sync.h"
 #include "agent/local_path.h"
+#include "agent/sync_records.h"
 
 namespace atelier::agent {
 namespace {
@@ -171,6 +174,18 @@ TEST_F(Ledger, WhatAppearsAsAProcessDiesInAStopIsNotTaken) {
   EXPECT_THAT(step.left_out, ElementsAre("half"));
 }
 
+TEST_F(Ledger, WhatCannotBeBesideACopiedFileGoesWhateverIsLeftOut) {
+  ledger_.copied("a", file(1, 1).version);
+  ledger_.copied("b/c/d", file(2, 1).version);
+  ledger_.copied("b2", file(3, 1).version);
+  const Look left{{"a/x", file(4, 4)}, {"b", file(5, 5)}, {"half", file(6, 6, true)}};
+  ledger_.observe(left);
+  const SyncStep step = look(left, ProgramState::kCrashed);
+  EXPECT_THAT(names(step.copy), ElementsAre("a/x", "b"));
+  EXPECT_THAT(step.left_out, ElementsAre("half"));
+  EXPECT_THAT(step.remove, ElementsAre("a", "b/c/d"));
+}
+
 TEST_F(Ledger, FilesThatOnlyGrowAreCopiedWhileTheyAreOpenAndNeverRemoved) {
   ledger_ = SyncLedger{{.mirror_deletions = false, .copy_open_files = true}};
   ledger_.copied("old", file(1, 1).version);
@@ -186,6 +201,27 @@ TEST_F(Ledger, NamesThatS3CannotHaveAreSaid) {
   look({{bad, file(1, 1)}});
   EXPECT_THAT(look({{bad, file(1, 1)}}).no_key, ElementsAre(bad));
   EXPECT_THAT(look({{std::string(1025, 'x'), file(1, 1)}}, ProgramState::kEnded).no_key.size(), 1);
+}
+
+TEST(Records, ALineThatDidNotFitIsCutOffBeforeTheNext) {
+  const TempFolder folder = TempFolder::create().value();
+  const auto file = folder.path() / "records";
+  SyncRecords records = SyncRecords::create(file, {}).value();
+  records.copied("a", {1, 2, 3, 4}).value();
+  // Room for half a line more.
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit full{std::filesystem::file_size(file) + 5, before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const Result<void> written = records.copied("b", {1, 2, 3, 4});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  ASSERT_FALSE(written);
+  records.copied("c", {1, 2, 3, 4}).value();
+  const SyncRecords::Read read = SyncRecords::read(file).value();
+  EXPECT_EQ(read.copied.size(), 2U);
+  EXPECT_TRUE(read.copied.contains("c"));
 }
 
 TEST(CheckpointNames, OfUnfinishedFilesAreKnown) {

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 
 #include "base/hash.h"
@@ -72,12 +74,20 @@ Result<SyncRecords> SyncRecords::create(const std::filesystem::path& file, const
   for (const auto& [name, version] : known.copied) text += line('C', name, version);
   for (const auto& [name, version] : known.queued) text += line('Q', name, version);
   TRY(replace_file(file, text, 0600));
-  return SyncRecords{TRY(open_file(file, O_WRONLY | O_APPEND))};
+  return SyncRecords{TRY(open_file(file, O_WRONLY | O_APPEND)), text.size()};
 }
 
 Result<void> SyncRecords::append(char kind, const std::string& name, const FileVersion& version) {
   ++lines_;
-  return write_all(fd_.get(), line(kind, name, version));
+  const std::string text = line(kind, name, version);
+  Result<void> written = write_all(fd_.get(), text);
+  if (written) {
+    bytes_ += text.size();
+  } else if (ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) {
+    // A full disk may have taken half of the line: the next one must not be glued to it.
+    return error_from_errno("cut the torn end of the records of copies", errno);
+  }
+  return written;
 }
 
 Result<void> SyncRecords::queued(const std::string& name, const FileVersion& version) {

@@ -31,9 +31,10 @@ class SyncRecords {
   [[nodiscard]] std::size_t lines() const { return lines_; }
 
  private:
-  explicit SyncRecords(UniqueFd fd) : fd_(std::move(fd)) {}
+  SyncRecords(UniqueFd fd, std::size_t bytes) : fd_(std::move(fd)), bytes_(bytes) {}
   Result<void> append(char kind, const std::string& name, const FileVersion& version);
   UniqueFd fd_;
+  std::size_t bytes_;  // of the file, up to the end of the last whole line
   std::size_t lines_ = 0;
 };
 

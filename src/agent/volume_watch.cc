@@ -23,10 +23,15 @@ constexpr std::chrono::seconds kAgain{1};
 constexpr int kRest = 100;
 // Each level holds a descriptor.
 constexpr int kMaxDepth = 300;
+constexpr std::uint64_t kBlock = 4096;
 
 struct CloseDir {
   void operator()(DIR* dir) const { closedir(dir); }
 };
+
+std::uint64_t size_on_disk(const struct stat& info) {
+  return std::max(static_cast<std::uint64_t>(info.st_blocks) * 512, kBlock);
+}
 
 std::uint64_t use_below(UniqueFd folder, int depth) {
   const int fd = folder.get();
@@ -40,7 +45,7 @@ std::uint64_t use_below(UniqueFd folder, int depth) {
         fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0) {
       continue;
     }
-    bytes += static_cast<std::uint64_t>(info.st_blocks) * 512;
+    bytes += size_on_disk(info);
     if (!S_ISDIR(info.st_mode)) continue;
     UniqueFd inner{openat(fd, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
     if (inner) bytes += use_below(std::move(inner), depth + 1);
@@ -52,7 +57,9 @@ std::uint64_t use_below(UniqueFd folder, int depth) {
 
 std::uint64_t disk_use(const std::filesystem::path& folder) {
   Result<UniqueFd> fd = open_file(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  return fd ? use_below(*std::move(fd), 0) : 0;
+  if (fd) return use_below(*std::move(fd), 0);
+  struct stat info {};
+  return lstat(folder.c_str(), &info) == 0 ? size_on_disk(info) : 0;
 }
 
 VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,

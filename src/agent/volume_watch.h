@@ -14,8 +14,9 @@
 
 namespace atelier::agent {
 
-// Bytes on disk of all that is below the folder; links are not followed, and what cannot be looked
-// at counts nothing.
+// Bytes on disk of all that is below the folder, or of a file; links are not followed, and what
+// cannot be looked at counts nothing. Each name counts a block at least: a disk that is full of
+// empty files is full.
 std::uint64_t disk_use(const std::filesystem::path& folder);
 
 // From its start on, in a thread of its own; what is there then does not count.

@@ -98,6 +98,35 @@ Result<void> ChannelPlanner::add(objects::ObjectInfo object, std::string name) {
   return Error{Code::kResourceExhausted, fmt::format("it has more than {} objects", kMaxFiles)};
 }
 
+void ChannelPlanner::keep_newer() {
+  std::ranges::sort(plan_.files, {}, &PlannedFile::name);
+  const auto begin_of = [&](const std::string& name) {
+    return std::ranges::lower_bound(plan_.files, name, {}, &PlannedFile::name);
+  };
+  std::unordered_set<std::string> left_out;
+  for (const PlannedFile& file : plan_.files) {
+    if (!plan_.folders.contains(file.name) || left_out.contains(file.name)) continue;
+    const std::string below = file.name + "/";
+    const auto begin = begin_of(below);
+    auto end = begin;
+    while (end != plan_.files.end() && end->name.starts_with(below)) ++end;
+    const bool newer = std::all_of(begin, end, [&](const PlannedFile& inside) {
+      return inside.object.last_modified < file.object.last_modified;
+    });
+    if (!newer) left_out.insert(file.name);
+    if (!newer) continue;
+    for (auto inside = begin; inside != end; ++inside) left_out.insert(inside->name);
+    std::erase_if(plan_.folders, [&](const std::string& folder) {
+      return folder == file.name || folder.starts_with(below);
+    });
+  }
+  std::erase_if(plan_.files, [&](const PlannedFile& file) {
+    if (!left_out.contains(file.name)) return false;
+    plan_.bytes -= file.object.size;
+    return true;
+  });
+}
+
 void ChannelPlanner::find_collisions() {
   std::unordered_set<std::string> folded_folders;
   if (folds_case_) {

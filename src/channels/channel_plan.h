@@ -45,6 +45,9 @@ class ChannelPlanner {
   // folder, as consoles make them; an empty name is the folder itself. kResourceExhausted beyond 50
   // million objects.
   Result<void> add(objects::ObjectInfo object, std::string name);
+  // Of a file and a folder of one name, leaves out the one that is older (a folder is as new as the
+  // newest file in it).
+  void keep_newer();
   // kInvalidArgument with what cannot be: names that would leave the folder or do not fit a file
   // system, two objects on one name, one name as file and folder. The first twenty are named.
   Result<ChannelPlan> finish() &&;

@@ -60,6 +60,7 @@ Result<Planned> plan_prefix(objects::ObjectStore& store, const ChannelSource& so
     std::string name{name_below_prefix(files[i].key, location.key)};
     TRY(planner.add(std::move(files[i]), std::move(name)));
   }
+  if (source.newer_wins) planner.keep_newer();
   Planned planned;
   planned.plan = TRY(std::move(planner).finish());
   return planned;

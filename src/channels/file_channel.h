@@ -23,6 +23,9 @@ struct ChannelSource {
   std::vector<std::string> attribute_names{};  // of an augmented manifest
   bool sharded = false;                        // ShardedByS3Key: `shard` is all that is taken
   Shard shard{};
+  // Of a file and a folder of one name (kPrefix), the one that was changed last is taken: a copy of
+  // a folder that was cut off in the middle of a change. Else they are refused.
+  bool newer_wins = false;
   std::optional<std::uint64_t>
       shuffle_seed{};  // of ShuffleConfig: it decides which shard gets what
 };
