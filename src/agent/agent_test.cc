@@ -13,9 +13,11 @@
 #include <thread>
 
 #include "agent/archive.h"
+#include "agent/attempt_clock.h"
 #include "agent/journal.h"
 #include "agent/log_file.h"
 #include "agent/ml_tree.h"
+#include "agent/volume_watch.h"
 #include "base/json.h"
 #include "objects/testing.h"
 
@@ -478,6 +480,24 @@ TEST_F(AgentTest, AModelThatCannotBeUploadedIsAClientErrorAndKept) {
   EXPECT_TRUE(fs::exists(job_ / "ml/model/weights"));
 }
 
+TEST_F(AgentTest, AFileThatIsMostlyHolesIsRefusedByItsNameSizeAndLimit) {
+  for (const int volume : {0, 1}) {
+    fs::remove_all(job_);
+    make_folders(job_ / "logs").value();
+    spec_.volume_gib = volume;
+    if (largest_copy(spec_, job_).value().bytes > std::uint64_t{4} << 40) continue;  // a large disk
+    spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+    native("cd /opt/ml; truncate -s 4T model/x checkpoints/y; echo small > checkpoints/z");
+    const JournalEvent end = run();
+    EXPECT_EQ(end.kind, "failed");
+    EXPECT_THAT(end.message, StartsWith("ClientError: pack /opt/ml/model: '/opt/ml/model/x' has "
+                                        "4398046511104 bytes: "));
+    if (volume > 0)
+      EXPECT_THAT(end.message, HasSubstr("VolumeSizeInGB is 1, a limit of 1073741824 bytes"));
+    EXPECT_THAT(keys("data"), ElementsAre("ckpt/z"));
+  }
+}
+
 TEST_F(AgentTest, AnAgentThatOutlivesItsLauncherReportsTheEnd) {
   native("echo hello");
   launch();
@@ -510,6 +530,27 @@ TEST_F(AgentTest, AKilledAgentTakesItsProgramWithItAndTheNextOneSaysSo) {
   EXPECT_THAT(last().message, HasSubstr("the agent was killed while the program ran"));
   EXPECT_EQ(log(), "ready\n");  // it did not run again
   EXPECT_EQ(untar("prefix/job-1/output/output.tar.gz"), "./x:partial\n");
+}
+
+TEST_F(AgentTest, AnAttemptThatWasLostTookTheTimeThatItsAgentLived) {
+  native("echo ready; sleep 1000");
+  const pid_t agent = launch();
+  ASSERT_GT(agent, 0);
+  wait_for_line("ready");
+  const UniqueFd pidfd{static_cast<int>(syscall(434 /* pidfd_open */, agent, 0))};
+  kill(agent, SIGKILL);
+  pollfd waiting{pidfd.get(), POLLIN, 0};
+  ASSERT_GT(poll(&waiting, 1, 10000), 0);
+  // As it would be after some hours: what it left is the time that counts.
+  ASSERT_TRUE(AttemptClock::read(job_, 1));
+  EXPECT_FALSE(AttemptClock::read(job_, 2));
+  ASSERT_TRUE(AttemptClock::start(job_, 1, std::chrono::milliseconds{1234}));
+  const auto left = AttemptClock::read(job_, 1).value();
+  ASSERT_GE(left.count(), 1234);
+  run_agent(job_).value();
+  EXPECT_EQ(last().kind, "failed");
+  EXPECT_EQ(find_int(parse_json(last().detail_json).value(), "ran_ms"), left.count());
+  EXPECT_FALSE(AttemptClock::read(job_, 1)) << "and goes with the rest";
 }
 
 TEST_F(AgentTest, AnAgentThatWasKilledWhileUploadingUploadsAgainAndCompletes) {

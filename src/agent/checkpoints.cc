@@ -79,6 +79,7 @@ Result<void> Checkpoints::add(const AgentSpec& spec, const fs::path& job_folder,
   FolderSyncOptions options;
   options.title = entry.title;
   options.target = entry.target;
+  options.largest = TRY(largest_copy(spec, job_folder));
   options.records = records_file(job_folder, entry.title);
   options.rules.mirror_deletions = entry.restored;
   // Event files grow for as long as a job runs, and are read as far as they are whole.

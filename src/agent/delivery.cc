@@ -1,9 +1,13 @@
 #include "agent/delivery.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
+#include <map>
+
 #include "agent/archive.h"
+#include "agent/volume_watch.h"
 #include "base/file.h"
 
 namespace atelier::agent {
@@ -36,12 +40,28 @@ Result<void> Delivery::output() {
                                : files("output/data", "data/");
 }
 
+// A file with holes takes no room on the disk and all of its size on the way to S3: before anything
+// is packed, the sizes are compared with what an instance can have written.
+Result<MergedTrees> Delivery::list(const std::string& folder) const {
+  MergedTrees merged = TRY(list_trees(trees_, folder));
+  const Bound bound = TRY(largest_copy(spec_, scratch_));
+  std::map<const MlTree*, std::uint64_t> sizes;
+  for (const auto& [tree, entry] : merged.entries) {
+    std::uint64_t& size = sizes[tree];
+    if (entry.size > bound.bytes || (size += entry.size) > bound.bytes) {
+      return bound.error(fmt::format("/opt/ml/{}/{}", folder, entry.name), entry.size);
+    }
+  }
+  return merged;
+}
+
 Result<void> Delivery::archive(const std::string& folder, const std::string& name) {
   const objects::Location location = TRY(place(name));
   const std::filesystem::path path = scratch_ / name;
   const UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC, 0600));
   // Without a name, so that nothing of it is left behind, whatever ends the upload.
   unlink(path.c_str());
+  TRY(list(folder));
   const Result<std::vector<std::string>> packed = pack_folders(trees_, folder, fd.get());
   if (!packed) return packed.error().within("pack /opt/ml/" + folder);
   left_out_.insert(left_out_.end(), packed->begin(), packed->end());
@@ -55,7 +75,7 @@ Result<void> Delivery::archive(const std::string& folder, const std::string& nam
 
 Result<void> Delivery::files(const std::string& folder, const std::string& name) {
   const objects::Location location = TRY(place(name));
-  const MergedTrees merged = TRY(list_trees(trees_, folder));
+  const MergedTrees merged = TRY(list(folder));
   const std::vector<MergedTrees::Item>& entries = merged.entries;
   left_out_.insert(left_out_.end(), merged.left_out.begin(), merged.left_out.end());
   for (std::size_t next = 0; next < entries.size();) {

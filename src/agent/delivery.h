@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/archive.h"
 #include "agent/ml_tree.h"
 #include "agent/spec.h"
 #include "base/result.h"
@@ -29,6 +30,7 @@ class Delivery {
   [[nodiscard]] const std::vector<std::string>& left_out() const { return left_out_; }
 
  private:
+  [[nodiscard]] Result<MergedTrees> list(const std::string& folder) const;
   Result<void> archive(const std::string& folder, const std::string& name);
   Result<void> files(const std::string& folder, const std::string& name);
   [[nodiscard]] Result<objects::Location> place(const std::string& name) const;

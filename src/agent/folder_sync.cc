@@ -254,6 +254,9 @@ Result<bool> FolderSync::copy_file(const DueFile& file) {
   const Result<UniqueFd> fd = tree_.open_file(path_of(file.name));
   if (!fd && fd.error().code == Code::kPermissionDenied) return fd.error();
   if (!fd) return false;
+  if (file.version.size > options_.largest.bytes) {
+    return options_.largest.error(file.name, file.version.size);
+  }
   const auto unchanged = [&]() -> Result<void> {
     if (TRY(version_of(fd->get())) == file.version) return {};
     return Error{Code::kAborted, "'" + file.name + "' changed while it was copied"};

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "agent/ml_tree.h"
 #include "agent/sync_ledger.h"
 #include "agent/sync_records.h"
+#include "agent/volume_watch.h"
 #include "base/result.h"
 #include "objects/object_store.h"
 
@@ -26,6 +28,7 @@ struct FolderSyncOptions {
   objects::Location target{};  // the key is empty or ends with '/'
   SyncRules rules{};           // prefix_bytes is filled in
   std::filesystem::path records{};
+  Bound largest{std::numeric_limits<std::uint64_t>::max(), 0};  // of one file
   // Between two looks; longer where a look itself takes long, so that looking costs at most a
   // fiftieth of one CPU.
   std::chrono::milliseconds interval{1000};

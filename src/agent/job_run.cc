@@ -10,6 +10,7 @@
 #include <future>
 
 #include "agent/archive.h"
+#include "agent/attempt_clock.h"
 #include "agent/checkpoints.h"
 #include "agent/delivery.h"
 #include "agent/infra_check.h"
@@ -39,6 +40,7 @@ constexpr std::chrono::minutes kInterruptedCopies{10};
 // (needs_cleaning()).
 Result<void> clean_up_instance(const fs::path& folder, const Outcome& outcome) {
   for (const char* file : {"model.tar.gz", "output.tar.gz"}) unlink((folder / file).c_str());
+  AttemptClock::remove(folder);
   TRY(remove_checkpoints(folder, outcome.delivered));
   if (outcome.delivered) {
     TRY(remove_tree(folder / "ml"));
@@ -84,9 +86,15 @@ class JobRun {
   Result<void> go() {
     for (const char* kind : {"uploading", "saving"}) {
       const JournalEvent* event = journal_.find(kind);
-      if (event != nullptr) return finish(parse_outcome(event->detail_json));
+      if (event == nullptr) continue;
+      start_clock(AttemptClock::read(folder_, spec_.attempt));
+      return finish(parse_outcome(event->detail_json));
     }
-    if (journal_.find("training") != nullptr) return finish(of_job(lost()));
+    if (journal_.find("training") != nullptr) {
+      // It ended with its agent; what was between that and now is nobody's.
+      attempt_time_ = AttemptClock::read(folder_, spec_.attempt);
+      return finish(of_job(lost()));
+    }
     // Everything up to the program can be done again: the first event that has to be on disk is
     // "training".
     TRY(journal_.append_soon("started", ""));
@@ -102,6 +110,18 @@ class JobRun {
   }
 
  private:
+  void start_clock(std::optional<std::chrono::milliseconds> begin) {
+    if (!begin) return;
+    Result<std::unique_ptr<AttemptClock>> started =
+        AttemptClock::start(folder_, spec_.attempt, *begin);
+    if (started) {
+      attempt_clock_ = *std::move(started);
+    } else {
+      log_->note("[atelier] the attempt's time is told by the wall clock: " +
+                 started.error().message);
+    }
+  }
+
   Result<Outcome> prepare_and_run() {
     Result<void> prepared = prepare();
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
@@ -112,7 +132,7 @@ class JobRun {
     const Result<void> met = meet();
     if (!met) return met.error().within("InternalServerError: starting the job's instances");
     TRY(journal_.append_soon("downloading", ""));
-    began_ = std::chrono::steady_clock::now();
+    start_clock(std::chrono::milliseconds{0});
     bool cache_grew = false;
     for (const ChannelSpec& channel : spec_.channels) {
       cache_grew |= TRY(inputs().fill(channel));
@@ -389,10 +409,8 @@ class JobRun {
       TRY(journal_.append("warning", "lines of the log may be missing: " + problem));
     }
     const std::string kind = outcome.kind;
-    if (began_) {
-      outcome.attempt_time =
-          std::chrono::ceil<std::chrono::milliseconds>(std::chrono::steady_clock::now() - *began_);
-    }
+    if (attempt_clock_) attempt_time_ = attempt_clock_->elapsed();
+    outcome.attempt_time = attempt_time_;
     TRY(journal_.append(kind, outcome.message, to_json(outcome)));
     if (!leads(spec_)) return {};  // what it leaves is delivered, and removed, by the leader
     const Result<void> cleaned = clean_up(folder_, outcome);
@@ -415,10 +433,19 @@ class JobRun {
     for (const MlTree& tree : others) trees.push_back(&tree);
     Delivery delivery{store(), spec_, std::move(trees), folder_};
     const Result<void> output = delivery.output();
-    if (outcome.kind != "failed") TRY(delivery.model());
+    const Result<void> model = outcome.kind == "failed" ? Result<void>{} : delivery.model();
+    std::optional<Error> failure;
+    for (const Result<void>* part : {&model, &checkpoints, &output}) {
+      if (*part) continue;
+      if (failure) {
+        failure->message += "; " + part->error().message;
+      } else {
+        failure = part->error();
+      }
+    }
     TRY(warn_of_left_out(delivery.left_out()));
-    TRY(checkpoints);
-    return output;
+    if (failure) return *failure;
+    return {};
   }
 
   Result<void> warn_of_left_out(const std::vector<std::string>& names) {
@@ -462,8 +489,9 @@ class JobRun {
   std::optional<Time> ended_;  // the program
   std::uint64_t written_ = 0;  // by the program, once that was more than it may
   RunLimits limits_;
-  std::optional<std::chrono::steady_clock::time_point> began_;  // where this agent saw it
-  std::unique_ptr<Checkpoints> checkpoints_;                    // once restored; null without any
+  std::unique_ptr<AttemptClock> attempt_clock_;  // from the download on
+  std::optional<std::chrono::milliseconds> attempt_time_;
+  std::unique_ptr<Checkpoints> checkpoints_;  // once restored; null without any
   std::future<void> syncing_cache_;
   // Last, so that its thread has ended before what it asks goes.
   std::unique_ptr<objects::ObjectStore> store_;

@@ -2,10 +2,13 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
 #include <string_view>
@@ -60,6 +63,29 @@ std::uint64_t disk_use(const std::filesystem::path& folder) {
   if (fd) return use_below(*std::move(fd), 0);
   struct stat info {};
   return lstat(folder.c_str(), &info) == 0 ? size_on_disk(info) : 0;
+}
+
+Error Bound::error(const std::string& file, std::uint64_t size) const {
+  return Error{
+      Code::kResourceExhausted,
+      fmt::format("'{}' has {} bytes: {} of {} bytes, and what is uploaded may not be larger than "
+                  "that; a file with holes counts as if it had none, so write it without, or {}",
+                  file, size,
+                  volume_gib > 0 ? fmt::format("VolumeSizeInGB is {}, a limit", volume_gib)
+                                 : std::string{"the disk has a size"},
+                  bytes,
+                  volume_gib > 0 ? "ask for a larger volume" : "name a VolumeSizeInGB that fits")};
+}
+
+Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& job_folder) {
+  if (spec.volume_gib > 0) {
+    return Bound{static_cast<std::uint64_t>(spec.volume_gib) << 30, spec.volume_gib};
+  }
+  struct statvfs info {};
+  if (statvfs(job_folder.c_str(), &info) != 0) {
+    return error_from_errno("statvfs '" + job_folder.string() + "'", errno);
+  }
+  return Bound{std::uint64_t{info.f_blocks} * info.f_frsize, 0};
 }
 
 VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,

@@ -12,12 +12,25 @@
 #include <thread>
 #include <vector>
 
+#include "agent/spec.h"
+#include "base/result.h"
+
 namespace atelier::agent {
 
 // Bytes on disk of all that is below the folder, or of a file; links are not followed, and what
 // cannot be looked at counts nothing. Each name counts a block at least: a disk that is full of
 // empty files is full.
 std::uint64_t disk_use(const std::filesystem::path& folder);
+
+// How much of what an instance has written may go to S3: VolumeSizeInGB, else what its disk could
+// ever hold. Files with holes are larger than what they take.
+struct Bound {
+  std::uint64_t bytes = 0;
+  int volume_gib = 0;
+  // That a file is beyond it, alone or with those before it.
+  [[nodiscard]] Error error(const std::string& file, std::uint64_t size) const;
+};
+Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& job_folder);
 
 // From its start on, in a thread of its own; what is there then does not count.
 class VolumeWatch {

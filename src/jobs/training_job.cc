@@ -17,6 +17,8 @@ constexpr std::size_t kMaxReasonCharacters = 1024;
 constexpr std::size_t kMaxWarnings = 100;
 // An attempt's time by the agent's steady clock and by wall clock: further apart, one has jumped.
 constexpr std::chrono::seconds kClockSlack{1};
+// What comes after MaxRuntimeInSeconds: the program's time to end, and a part of the delivery.
+constexpr std::chrono::minutes kBeyondRuntime{10};
 // A hostile journal's figure must not make sums overflow.
 constexpr std::chrono::milliseconds kMaxAttempt = std::chrono::hours{24 * 400};
 // Of FailureReason: the class of failures that RetryStrategy is for.
@@ -52,11 +54,14 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
 
 // The present attempt is over: its time is added up, and its share of the host is given back.
 // `ran` is what the agent measured by a clock that does not jump; where wall time agrees with it,
-// wall time counts, so that the sum is that of the transitions.
+// wall time counts, so that the sum is that of the transitions. Where it measured nothing, wall
+// time may be that of a host that was down: then no more counts than the attempt was allowed to
+// take.
 void end_attempt(TrainingJob& job, std::optional<std::chrono::milliseconds> ran, Time at) {
   Attempts& attempts = job.attempts;
   if (attempts.began) {
     std::chrono::milliseconds time = at - *attempts.began;
+    if (!ran) time = std::min<std::chrono::milliseconds>(time, runtime_left(job) + kBeyondRuntime);
     if (ran && std::chrono::abs(*ran - time) > kClockSlack) time = *ran;
     attempts.trained += time;
   }

@@ -25,9 +25,9 @@ struct Happening {
   int attempt_step = 0;
 };
 
-constexpr const char* kKinds[] = {"started",     "downloading", "training",   "uploading",
-                                  "warning",     "completed",   "failed",     "stopped",
-                                  "max-runtime", "surprise",    "interrupted"};
+constexpr const char* kKinds[] = {"started",     "downloading", "training",    "uploading",
+                                  "warning",     "completed",   "failed",      "stopped",
+                                  "max-runtime", "surprise",    "interrupted", "saving"};
 
 Event to_event(const Happening& happening, const TrainingJob& job) {
   switch (happening.what) {
@@ -74,7 +74,8 @@ rc::Gen<Happening> any_happening() {
                                                                             {1, 7},
                                                                             {1, 8},
                                                                             {1, 9},
-                                                                            {4, 10}})),
+                                                                            {4, 10},
+                                                                            {2, 11}})),
       rc::gen::set(&Happening::attempt_step,
                    rc::gen::weightedElement<int>({{12, 0}, {2, -1}, {1, 1}})));
 }
@@ -224,6 +225,32 @@ RC_GTEST_PROP(TrainingJobProperty, NoSecondIsBilledTwice, ()) {
     const JobTimes times = job_times(job, job.modified);
     RC_ASSERT(times.billable <= times.training);
   });
+}
+
+// A host that is down for however long costs nobody more than the attempt was allowed to take, and
+// nothing where the agent knows when it ended.
+RC_GTEST_PROP(TrainingJobProperty, TheTimeOfAHostThatIsDownIsNotBilled, ()) {
+  TrainingJob job = new_training_job("a", at(0));
+  job.terms.max_runtime = std::chrono::seconds{*rc::gen::inRange(6, 500)};
+  job.terms.max_retries = 1;
+  const auto ran = *rc::gen::inRange<std::int64_t>(0, 4000);
+  const auto down = *rc::gen::inRange<std::int64_t>(0, 2'000'000'000);
+  const bool measured = *rc::gen::arbitrary<bool>();
+  for (const Event& event :
+       std::vector<Event>{CapacityGranted{}, AgentEvent{1, "downloading", "", "", at(1), 1},
+                          AgentEvent{2, "training", "", "", at(2), 1},
+                          AgentEvent{3, "failed", "InternalServerError: the agent was killed",
+                                     measured ? "{\"ran_ms\":" + std::to_string(ran) + "}" : "",
+                                     at(2 + ran + down), 1}}) {
+    job = advance(job, event, at(2 + ran + down))->job;
+  }
+  const std::int64_t trained = job.attempts.trained.count();
+  if (measured) {
+    RC_ASSERT(trained <= ran + 1001);
+    RC_ASSERT(job.secondary_status == "Restarting");
+  }
+  const std::chrono::milliseconds most = job.terms.max_runtime + std::chrono::minutes{11};
+  RC_ASSERT(trained <= most.count());
 }
 
 // What is not at its end is in the queue, or has an agent due: it cannot hang.
