@@ -490,10 +490,11 @@ TEST_F(AgentTest, AFileThatIsMostlyHolesIsRefusedByItsNameSizeAndLimit) {
     native("cd /opt/ml; truncate -s 4T model/x checkpoints/y; echo small > checkpoints/z");
     const JournalEvent end = run();
     EXPECT_EQ(end.kind, "failed");
-    EXPECT_THAT(end.message, StartsWith("ClientError: pack /opt/ml/model: '/opt/ml/model/x' has "
-                                        "4398046511104 bytes: "));
-    if (volume > 0)
-      EXPECT_THAT(end.message, HasSubstr("VolumeSizeInGB is 1, a limit of 1073741824 bytes"));
+    EXPECT_THAT(end.message,
+                StartsWith("ClientError: '/opt/ml/model/x' has 4398046511104 bytes: "));
+    EXPECT_THAT(end.message,
+                HasSubstr(volume > 0 ? "VolumeSizeInGB is 1, a limit of 1073741824 bytes"
+                                     : "the disk has a size of "));
     EXPECT_THAT(keys("data"), ElementsAre("ckpt/z"));
   }
 }
@@ -702,7 +703,7 @@ CODE
 TEST_F(AgentTest, HalfAFileOfAKilledChildDoesNotReplaceAWholeOneWhileItsParentLivesOn) {
   for (const auto& [ending, code, expected] :
        {std::tuple{"os.kill(os.getpid(), signal.SIGKILL)", "sys.exit(1)", "whole"},
-        std::tuple{"file.write(b' and half'); file.close(); time.sleep(2)",
+        std::tuple{"file.write(b' and half'); file.close(); time.sleep(2); sys.exit()",
                    "os.kill(os.getpid(), signal.SIGKILL)", "half and half"}}) {
     fs::remove_all(job_);
     make_folders(job_ / "logs").value();

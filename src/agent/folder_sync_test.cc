@@ -216,12 +216,12 @@ class Writer {
   Writer(const fs::path& file, How how) {
     pid_ = fork();
     if (pid_ != 0) return;
+    signal(SIGUSR1, [](int) { _exit(3); });
     const int fd = open(file.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (write(fd, "half", 4) != 4) _exit(1);
     void* map = how == How::kMapped ? mmap(nullptr, 4, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
                                     : MAP_FAILED;
     if (map != MAP_FAILED) close(fd);
-    signal(SIGUSR1, [](int) { _exit(3); });
     while (true) pause();
   }
   void end(int number) {

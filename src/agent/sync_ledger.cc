@@ -69,6 +69,8 @@ SyncLedger::Finding SyncLedger::find(const std::string& name, const SeenFile& se
   const auto known = suspicions_.find(name);
   // Another file has taken its place: who renames one knows that it is whole.
   const bool other = known != suspicions_.end() && known->second.inode != seen.version.inode;
+  // Closed as we looked for its writer: the next look says more.
+  if (seen.writer && seen.writers.empty() && !seen.unknown_writer) return Finding::kWriting;
   if (seen.writer) {
     Suspicion& suspicion = suspicions_[name];
     if (other || suspicion.half) suspicion = {};
@@ -177,7 +179,13 @@ bool SyncLedger::found_whole(const std::string& name, const FileVersion& version
 bool SyncLedger::is_trusted(const std::string& name, const SeenFile& seen, ProgramState state) {
   if (state == ProgramState::kEnded || rules_.copy_open_files) return true;
   if (found_whole(name, seen.version)) return true;
-  const Finding finding = find(name, seen);
+  // Nothing of the program lives any more: who does is not told apart from one that was killed.
+  const auto known = suspicions_.find(name);
+  const bool odd = known != suspicions_.end() &&
+                   std::ranges::any_of(known->second.writers, [](const auto& writer) {
+                     return writer.second() == Fate::kLives;
+                   });
+  const Finding finding = odd ? Finding::kHalf : find(name, seen);
   return finding == Finding::kClosed ||
          (finding == Finding::kQuiet && state == ProgramState::kFailed);
 }

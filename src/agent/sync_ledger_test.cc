@@ -114,7 +114,7 @@ TEST_F(Ledger, AFileIsWholeWhenItsWriterClosedItAndNotWhenItDied) {
   const auto written = [&](const std::string& by, std::int64_t time) {
     SeenFile seen = file(1, time, true);
     seen.writers[by] = [&fates, by] { return fates.at(by); };
-    return Look{{"a", seen}};
+    return Look{{"a", seen}, {"old", file(9, 1)}};
   };
   for (const Fate fate : {Fate::kLives, Fate::kExited, Fate::kUnknown}) {
     ledger_ = SyncLedger{SyncRules{}};
@@ -123,12 +123,15 @@ TEST_F(Ledger, AFileIsWholeWhenItsWriterClosedItAndNotWhenItDied) {
     ledger_.copied("old", file(9, 1).version);
     look(written("1", 2));
     look(written("2", 3));
-    for (int i = 0; i < 3; ++i) EXPECT_THAT(look({{"a", file(1, 4)}}).copy, IsEmpty());
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THAT(look({{"a", file(1, 4)}, {"old", file(9, 1)}}).copy, IsEmpty());
+    }
     fates["1"] = fate;
     const bool whole = fate != Fate::kUnknown;
-    const SyncStep step = look({{"a", file(1, 4)}});
-    EXPECT_EQ(names(step.copy), whole ? std::vector<std::string>{"a"} : std::vector<std::string>{});
-    EXPECT_EQ(step.remove.empty(), !whole) << "what is half may be what replaces the old one";
+    EXPECT_EQ(names(look({{"a", file(1, 4)}}).copy),
+              whole ? std::vector<std::string>{"a"} : std::vector<std::string>{});
+    EXPECT_EQ(look({{"a", file(1, 4)}}).remove.empty(), !whole)
+        << "what is half may be what replaces the old one";
     if (whole) continue;
     for (const ProgramState state : {ProgramState::kCrashed, ProgramState::kFailed}) {
       EXPECT_THAT(look({{"a", file(1, 4)}}, state).left_out, ElementsAre("a"));

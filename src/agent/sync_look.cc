@@ -70,7 +70,7 @@ class Walk {
     std::map<FileId, Writers> writers = find_writers(files, owners_);
     for (const auto& [path, id] : written_) {
       SeenFile& seen = look_.find(path)->second;
-      seen.writers = std::move(writers[id]);
+      seen.writers = writers[id];
       if (!seen.writers.empty()) continue;
       const Result<UniqueFd> fd = tree.open_file(folder.empty() ? path : folder + "/" + path);
       seen.unknown_writer = fd && has_writer(fd->get());

@@ -126,7 +126,7 @@ std::map<FileId, Writers> find_writers(const std::vector<FileId>& files,
   std::map<FileId, Writers> writers;
   std::set<FileId> wanted(files.begin(), files.end());
   const std::vector<pid_t> pids = processes_of(owners);
-  for (const auto* look : {&files_of, &maps_of}) {
+  for (auto* look : {&files_of, &maps_of}) {
     for (const pid_t pid : pids) {
       (*look)(pid, wanted, [&](const FileId& file) {
         UniqueFd pidfd{static_cast<int>(syscall(SYS_pidfd_open, pid, 0))};
