@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/fsuid.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -10,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <memory>
 #include <optional>
@@ -37,6 +39,29 @@ struct CloseDir {
 };
 using Dir = std::unique_ptr<DIR, CloseDir>;
 
+// Root without CAP_SYS_PTRACE, as in a container, may not look into a process of another user: the
+// process's own user may. Of this thread alone.
+class AsUserOf {
+ public:
+  explicit AsUserOf(const ProcessId& id) : changed_(id.as_user) {
+    if (!changed_) return;
+    gid_ = static_cast<gid_t>(setfsgid(id.gid));
+    uid_ = static_cast<uid_t>(setfsuid(id.uid));
+  }
+  ~AsUserOf() {
+    if (!changed_) return;
+    setfsuid(uid_);
+    setfsgid(gid_);
+  }
+  AsUserOf(const AsUserOf&) = delete;
+  AsUserOf& operator=(const AsUserOf&) = delete;
+
+ private:
+  const bool changed_;
+  gid_t gid_ = 0;
+  uid_t uid_ = 0;
+};
+
 struct ProcessStat {
   char state = 0;
   unsigned flags = 0;
@@ -44,8 +69,10 @@ struct ProcessStat {
   int exit_code = 0;
 };
 
-std::optional<ProcessStat> stat_of(pid_t pid) {
-  const Result<std::string> text = read_file(fmt::format("/proc/{}/stat", pid), 8192);
+std::optional<ProcessStat> stat_of(const ProcessId& id) {
+  // To everybody else the exit code of a process is 0, however it ended.
+  const AsUserOf user{id};
+  const Result<std::string> text = read_file(fmt::format("/proc/{}/stat", id.pid), 8192);
   // "pid (any name) S ...": the name may hold anything, so count from its last ')'. Numbers as in
   // proc(5), of which the state is the third.
   const std::size_t end = text ? text->rfind(')') : std::string::npos;
@@ -102,8 +129,8 @@ void maps_of(pid_t pid, const std::set<FileId>& wanted,
   }
 }
 
-std::vector<pid_t> processes_of(const std::vector<uid_t>& owners) {
-  std::vector<pid_t> pids;
+std::vector<ProcessId> processes_of(const std::vector<uid_t>& owners) {
+  std::vector<ProcessId> found;
   const Dir proc{opendir("/proc")};
   while (const dirent* entry = proc ? readdir(proc.get()) : nullptr) {
     const std::string_view name = entry->d_name;
@@ -114,9 +141,12 @@ std::vector<pid_t> processes_of(const std::vector<uid_t>& owners) {
         fstatat(dirfd(proc.get()), entry->d_name, &info, 0) != 0) {
       continue;
     }
-    if (std::ranges::find(owners, info.st_uid) != owners.end()) pids.push_back(pid);
+    if (std::ranges::find(owners, info.st_uid) != owners.end()) {
+      const Dir fds{opendir(fmt::format("/proc/{}/fd", pid).c_str())};
+      found.push_back({pid, info.st_uid, info.st_gid, !fds && errno == EACCES});
+    }
   }
-  return pids;
+  return found;
 }
 
 }  // namespace
@@ -125,27 +155,28 @@ std::map<FileId, Writers> find_writers(const std::vector<FileId>& files,
                                        const std::vector<uid_t>& owners) {
   std::map<FileId, Writers> writers;
   std::set<FileId> wanted(files.begin(), files.end());
-  const std::vector<pid_t> pids = processes_of(owners);
+  const std::vector<ProcessId> processes = processes_of(owners);
   for (auto* look : {&files_of, &maps_of}) {
-    for (const pid_t pid : pids) {
-      (*look)(pid, wanted, [&](const FileId& file) {
-        UniqueFd pidfd{static_cast<int>(syscall(SYS_pidfd_open, pid, 0))};
-        const auto stat = stat_of(pid);
+    for (const ProcessId& id : processes) {
+      const AsUserOf user{id};
+      (*look)(id.pid, wanted, [&](const FileId& file) {
+        UniqueFd pidfd{static_cast<int>(syscall(SYS_pidfd_open, id.pid, 0))};
+        const auto stat = stat_of(id);
         if (!pidfd || !stat) return;
-        const auto process = std::make_shared<WritingProcess>(pid, stat->start, std::move(pidfd));
-        writers[file].emplace(fmt::format("{} {}", pid, stat->start),
+        const auto process = std::make_shared<WritingProcess>(id, stat->start, std::move(pidfd));
+        writers[file].emplace(fmt::format("{} {}", id.pid, stat->start),
                               [process] { return process->fate(); });
       });
     }
     // Mappings take longer to read, and most writers have none.
-    for (const auto& [file, processes] : writers) wanted.erase(file);
+    for (const auto& [file, found] : writers) wanted.erase(file);
     if (wanted.empty()) break;
   }
   return writers;
 }
 
 Fate WritingProcess::fate() const {
-  const auto stat = stat_of(pid_);
+  const auto stat = stat_of(id_);
   if (stat && stat->start == start_) {
     if (stat->state == 'Z' || stat->state == 'X') return fate_of(stat->exit_code);
     // Its files are closed before it is gone.

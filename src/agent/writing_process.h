@@ -26,17 +26,25 @@ using FileId = std::pair<dev_t, ino_t>;
 std::map<FileId, Writers> find_writers(const std::vector<FileId>& files,
                                        const std::vector<uid_t>& owners);
 
+// A process by its number, and the user whose it is.
+struct ProcessId {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+  bool as_user = false;  // we may not look into it, but its user may
+};
+
 // One process, held by a descriptor so that its number may be given to another one.
 class WritingProcess {
  public:
-  WritingProcess(pid_t pid, std::uint64_t start, UniqueFd pidfd)
-      : pid_(pid), start_(start), pidfd_(std::move(pidfd)) {}
+  WritingProcess(ProcessId id, std::uint64_t start, UniqueFd pidfd)
+      : id_(id), start_(start), pidfd_(std::move(pidfd)) {}
   // How a process ended is known of one that its parent has not waited for yet, and of every one
   // from Linux 6.15 on; else it is kUnknown.
   [[nodiscard]] Fate fate() const;
 
  private:
-  pid_t pid_;
+  ProcessId id_;
   std::uint64_t start_;  // in clock ticks since boot
   UniqueFd pidfd_;
 };
