@@ -460,6 +460,35 @@ TEST_F(AgentTest, AManifestNamesTheFilesAndASecondJobFindsThemOnTheHost) {
       << "what the first job did to its files is its own";
 }
 
+TEST_F(AgentTest, JobsOfAWarmPoolShareACacheAndPackagesAndNothingElse) {
+  const auto next = [&](const std::string& name, const std::string& program) {
+    fs::remove_all(job_);
+    make_folders(job_ / "logs").value();
+    spec_.job_name = name;
+    native(program);
+    EXPECT_EQ(run().kind, "completed") << last().message;
+    return log();
+  };
+  const std::string use =
+      "id -u; echo \"$PYTHONUSERBASE\"; ls /opt/ml /tmp; cd /opt/ml/sagemaker/warmpoolcache; "
+      "cat note \"$PYTHONUSERBASE/tool\" 2>/dev/null; ";
+  spec_.warm_pool = (folder_.path() / "warm" / "first.f00d").string();
+  const std::string first =
+      next("first", use +
+                        "(umask 077; echo noted > note; echo a tool > \"$PYTHONUSERBASE/tool\"); "
+                        "ln -s /etc/passwd link; touch /opt/ml/left /tmp/left; "
+                        "rm -r /opt/ml/sagemaker; ln -s /etc /opt/ml/sagemaker; true");
+  EXPECT_THAT(first, Not(HasSubstr("noted")));
+  EXPECT_THAT(first, HasSubstr("\n/opt/warm/.python\n"));
+  EXPECT_EQ(next("second", use), first + "noted\na tool\n")
+      << "the same user, and files of mode 600";
+  spec_.warm_pool = (folder_.path() / "warm" / "other.f00d").string();
+  EXPECT_THAT(next("second", use + "true"), Not(HasSubstr("noted")));
+  spec_.warm_pool.clear();
+  EXPECT_THAT(next("second", "ls -d /opt/warm /opt/ml/sagemaker 2>&1; true"),
+              Not(HasSubstr("/opt/warm\n")));
+}
+
 TEST_F(AgentTest, DataThatIsNotThereIsAClientErrorWithItsName) {
   spec_.channels.push_back({.name = "train", .s3_uri = "s3://data/nothing/here"});
   native("echo ran");

@@ -73,7 +73,7 @@ Result<void> Checkpoints::add(const AgentSpec& spec, const fs::path& job_folder,
   MlTree* where = &tree;
   if (!place.outside.empty()) {
     entry.own_tree = std::make_unique<MlTree>(TRY(MlTree::open(
-        outside_folder(job_folder, entry.title), compute::program_identity(sandbox_name(spec)))));
+        outside_folder(job_folder, entry.title), compute::program_identity(identity_name(spec)))));
     where = entry.own_tree.get();
   }
   FolderSyncOptions options;

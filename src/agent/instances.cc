@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace atelier::agent {
 namespace {
@@ -106,6 +107,14 @@ std::string sandbox_name(std::string_view job, std::string_view host) {
 }
 
 std::string sandbox_name(const AgentSpec& spec) { return sandbox_name(spec.job_name, spec.host); }
+
+std::string identity_name(const AgentSpec& spec, std::string_view host) {
+  // The pool's name has a dot and is none of a job.
+  const std::string pool = std::filesystem::path{spec.warm_pool}.filename().string();
+  return sandbox_name(pool.empty() ? spec.job_name : pool, host);
+}
+
+std::string identity_name(const AgentSpec& spec) { return identity_name(spec, spec.host); }
 
 Outcome outcome_of_job(const std::vector<InstanceEnd>& ends) {
   std::vector<const InstanceEnd*> failed;

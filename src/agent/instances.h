@@ -30,6 +30,11 @@ AgentSpec own_part(AgentSpec spec);
 std::string sandbox_name(const AgentSpec& spec);
 std::string sandbox_name(std::string_view job, std::string_view host);
 
+// The name that decides which user of the host the program of an instance is
+// (compute::program_identity()): the sandbox's own, or that of its warm pool.
+std::string identity_name(const AgentSpec& spec);
+std::string identity_name(const AgentSpec& spec, std::string_view host);
+
 struct InstanceEnd {
   std::string host;
   Outcome outcome;

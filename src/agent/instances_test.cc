@@ -54,6 +54,11 @@ TEST(Instances, AreToldTheirOwnPart) {
   EXPECT_EQ(third.channels[0].shard_count, 3);
   EXPECT_EQ(sandbox_name(third), "job.algo-3");
   EXPECT_EQ(sandbox_name(spec_of_instance(job, job.instances[0])), "job");
+  EXPECT_EQ(identity_name(third), "job.algo-3");
+  third.warm_pool = "/data/warm/first.f00d";
+  EXPECT_EQ(identity_name(third), "first.f00d.algo-3") << "as of the job before it";
+  EXPECT_EQ(identity_name(third, kLeader), "first.f00d");
+  EXPECT_EQ(sandbox_name(third), "job.algo-3");
   const json::value config = parse_json(resource_config_json(third)).value();
   EXPECT_EQ(find_string(config, "current_host"), "algo-3");
   EXPECT_EQ(find_string(config, "current_group_name"), "dnn");

@@ -26,6 +26,7 @@
 #include "agent/script_mode.h"
 #include "agent/supervisor.h"
 #include "agent/volume_watch.h"
+#include "agent/warm_folder.h"
 
 namespace atelier::agent {
 namespace fs = std::filesystem;
@@ -160,13 +161,14 @@ class JobRun {
     TRY(remove_checkpoints(folder_, true));
     if (!tree_is_fresh()) {
       TRY(remove_tree(folder_ / "ml"));
-      tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(sandbox_name(spec_))));
+      tree_ = TRY(MlTree::open(folder_ / "ml", compute::program_identity(identity_name(spec_))));
     }
     TRY(prepare_ml_tree(tree_, spec_));
-    const compute::Identity owner = compute::program_identity(sandbox_name(spec_));
+    const compute::Identity owner = compute::program_identity(identity_name(spec_));
     const fs::path tmp = folder_ / "tmp";
     TRY(make_folders(tmp));
     if (chown(tmp.c_str(), owner.uid, owner.gid) != 0) return error_from_errno("chown", errno);
+    TRY(prepare_warm_folder(tree_, spec_));
     if (!spec_.runtime.note.empty()) TRY(journal_.append_soon("warning", spec_.runtime.note));
     for (const std::string& words : log_->metric_warnings()) {
       TRY(journal_.append_soon("warning", words));
@@ -335,7 +337,8 @@ class JobRun {
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
     if (network_) sandbox.network = &*network_;
-    const VolumeWatch volume{written_places(), static_cast<std::uint64_t>(spec_.volume_gib) << 30,
+    const VolumeWatch volume{written_places(), warm_folders(spec_),
+                             static_cast<std::uint64_t>(spec_.volume_gib) << 30,
                              [this] { return end_early(folder_, spec_.attempt).has_value(); }};
     Result<ProgramEnd> end = run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
     ended_ = clock_.now();
@@ -426,7 +429,7 @@ class JobRun {
     std::vector<MlTree> others;
     for (const std::string& host : instance_hosts(folder_)) {
       if (host == spec_.host) continue;
-      const auto owner = compute::program_identity(sandbox_name(spec_.job_name, host));
+      const auto owner = compute::program_identity(identity_name(spec_, host));
       others.push_back(TRY(MlTree::open(instance_folder(folder_, host) / "ml", owner)));
     }
     std::vector<const MlTree*> trees{&tree_};
@@ -510,7 +513,7 @@ Result<void> run_spec(const fs::path& folder, Journal& journal, const StoreFacto
   if (const JournalEvent* end = journal.end()) {
     return leads(spec) ? clean_up(folder, parse_outcome(end->detail_json)) : Result<void>{};
   }
-  MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(sandbox_name(spec))));
+  MlTree tree = TRY(MlTree::open(folder / "ml", compute::program_identity(identity_name(spec))));
   StopRequest stop = TRY(StopRequest::watch(folder, spec.attempt));
   std::unique_ptr<JobLog> log = TRY(JobLog::open(folder, spec.host, spec.metrics, clock));
   // Agents of the other instances are this program too, also where a newer one has its place.

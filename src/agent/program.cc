@@ -8,6 +8,7 @@
 #include "agent/checkpoints.h"
 #include "agent/instances.h"
 #include "agent/network_slot.h"
+#include "agent/warm_folder.h"
 
 namespace atelier::agent {
 namespace {
@@ -37,7 +38,7 @@ compute::PipSetup job_pip_setup(const AgentSpec& spec) {
   const bool script = spec.runtime.kind == compute::RuntimeKind::kScript;
   const std::string python =
       script && !spec.runtime.program.empty() ? spec.runtime.program.front() : "/usr/bin/python3";
-  return compute::pip_setup(spec.packages, python, "/opt/ml", spec.network_isolation);
+  return compute::pip_setup(spec.packages, python, packages_base(spec), spec.network_isolation);
 }
 
 std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
@@ -102,6 +103,7 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
 compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::path& job_folder) {
   compute::SandboxSpec sandbox;
   sandbox.name = sandbox_name(spec);
+  sandbox.identity = identity_name(spec);
   sandbox.host_name = spec.host;
   sandbox.hosts.clear();
   int number = 0;
@@ -110,6 +112,7 @@ compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::
   }
   sandbox.ml_folder = job_folder / "ml";
   sandbox.mounts.push_back({job_folder / "tmp", "/tmp", true});
+  for (compute::BindMount& mount : warm_mounts(spec)) sandbox.mounts.push_back(std::move(mount));
   for (compute::BindMount& mount : checkpoint_mounts(spec, job_folder)) {
     sandbox.mounts.push_back(std::move(mount));
   }

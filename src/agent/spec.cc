@@ -250,6 +250,12 @@ bool is_plain_name(std::string_view name) {
   return name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
+// Absolute, and its last part is a name.
+bool is_folder_path(std::string_view path) {
+  return path.starts_with('/') && !path.ends_with('/') && !path.ends_with("/..") &&
+         !path.ends_with("/.") && path.find('\0') == std::string_view::npos;
+}
+
 // It becomes a folder's name, and a line of /etc/hosts.
 bool is_host_name(std::string_view name) {
   return name.size() > 5 && name.size() < 64 && name.starts_with("algo-") &&
@@ -307,6 +313,7 @@ std::string to_json(const AgentSpec& spec) {
   add_synced("tensorboard", spec.tensorboard);
   object["cache_folder"] = spec.cache_folder;
   object["cache_bytes"] = static_cast<std::int64_t>(spec.cache_bytes);
+  object["warm_pool"] = spec.warm_pool;
   return json::serialize(object);
 }
 
@@ -369,6 +376,10 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.whole("journal_floor", 0, std::numeric_limits<std::int64_t>::max(), spec.journal_floor);
   read_synced(reader, "checkpoints", spec.checkpoints);
   reader.text("cache_folder", spec.cache_folder);
+  reader.text("warm_pool", spec.warm_pool);
+  if (!spec.warm_pool.empty() && !is_folder_path(spec.warm_pool)) {
+    reader.fail("warm_pool", "an absolute path that ends with the pool's name");
+  }
   reader.whole("cache_bytes", 0, std::numeric_limits<std::int64_t>::max(), spec.cache_bytes);
   read_synced(reader, "tensorboard", spec.tensorboard);
   if (!is_plain_name(spec.job_name)) reader.fail("job_name", "a name without '/'");

@@ -109,8 +109,11 @@ struct AgentSpec {
   std::map<std::string, std::string> config_files;
   std::string cache_folder;  // where jobs of this host share what they download; empty: nowhere
   std::uint64_t cache_bytes = 0;  // of it altogether
-  std::string output_s3_uri;      // of OutputDataConfig
-  bool compress_output = true;    // CompressionType GZIP
+  // The folder of the job's warm pool, which its program shares with those of the jobs before and
+  // after it: they are all the same user of the host. Empty: it has none (agent/warm_folder.h).
+  std::string warm_pool;
+  std::string output_s3_uri;    // of OutputDataConfig
+  bool compress_output = true;  // CompressionType GZIP
   std::chrono::seconds max_runtime{86400};
   std::chrono::seconds stop_grace{120};
   std::string log_stream;  // "job/algo-1-1796022355"

@@ -32,6 +32,7 @@ AgentSpec full_spec() {
   spec.max_runtime = std::chrono::seconds{77};
   spec.stop_grace = std::chrono::seconds{3};
   spec.log_stream = "job-1/algo-1-1";
+  spec.warm_pool = "/data/warm/job-0.f00d";
   return spec;
 }
 
@@ -45,6 +46,7 @@ TEST(AgentSpec, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(parsed.channels[0].content_type, "image/jpeg");
   EXPECT_EQ(parsed.max_runtime, std::chrono::seconds{77});
   EXPECT_EQ(parsed.runtime.folders[0], "/opt/torch");
+  EXPECT_EQ(parsed.warm_pool, "/data/warm/job-0.f00d");
 }
 
 TEST(AgentSpec, ARefusalNamesTheMember) {
@@ -59,6 +61,10 @@ TEST(AgentSpec, ARefusalNamesTheMember) {
             "spec.runtime.kind has to be script or built-in");
   EXPECT_EQ(refused("\"job_name\":\"job-1\"", "\"job_name\":\"../x\""),
             "spec.job_name has to be a name without '/'");
+  for (const char* path : {"warm/x", "/data/warm/", "/data/warm/.."}) {
+    EXPECT_EQ(refused("/data/warm/job-0.f00d", path),
+              "spec.warm_pool has to be an absolute path that ends with the pool's name");
+  }
   EXPECT_EQ(refused("\"max_runtime_seconds\":77", "\"max_runtime_seconds\":-1"),
             "spec.max_runtime_seconds has to be seconds from 0 to 34560000");
   EXPECT_EQ(parse_agent_spec("{}").error().message, "spec.job_name has to be given");

@@ -56,6 +56,12 @@ std::uint64_t use_below(UniqueFd folder, int depth) {
   return bytes;
 }
 
+std::uint64_t use_of(const std::vector<std::filesystem::path>& folders) {
+  std::uint64_t bytes = 0;
+  for (const auto& folder : folders) bytes += disk_use(folder);
+  return bytes;
+}
+
 }  // namespace
 
 std::uint64_t disk_use(const std::filesystem::path& folder) {
@@ -88,9 +94,13 @@ Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& j
   return Bound{std::uint64_t{info.f_blocks} * info.f_frsize, 0};
 }
 
-VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,
+VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders,
+                         std::vector<std::filesystem::path> whole, std::uint64_t limit,
                          std::function<bool()> exceeded)
-    : folders_(std::move(folders)), limit_(limit), exceeded_(std::move(exceeded)) {
+    : folders_(std::move(folders)),
+      whole_(std::move(whole)),
+      limit_(limit),
+      exceeded_(std::move(exceeded)) {
   if (limit_ > 0) thread_ = std::thread([this] { loop(); });
 }
 
@@ -103,15 +113,9 @@ VolumeWatch::~VolumeWatch() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::uint64_t VolumeWatch::use() const {
-  std::uint64_t bytes = 0;
-  for (const auto& folder : folders_) bytes += disk_use(folder);
-  return bytes;
-}
-
 void VolumeWatch::loop() {
   auto began = Steady::now();
-  const std::uint64_t before = use();
+  const std::uint64_t before = use_of(folders_);
   std::unique_lock lock(mutex_);
   while (true) {
     const auto took = Steady::now() - began;
@@ -119,7 +123,7 @@ void VolumeWatch::loop() {
     if (wake_.wait_for(lock, rest, [this] { return leaving_; })) return;
     lock.unlock();
     began = Steady::now();
-    const std::uint64_t now = use();
+    const std::uint64_t now = use_of(folders_) + use_of(whole_);
     lock.lock();
     if (now <= before || now - before <= limit_) continue;
     over_ = now - before;

@@ -32,25 +32,26 @@ struct Bound {
 };
 Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& job_folder);
 
-// From its start on, in a thread of its own; what is there then does not count.
+// From its start on, in a thread of its own; what is in `folders` then does not count, while all
+// that is in `whole` does (a warm pool must not grow by a volume with each job).
 class VolumeWatch {
  public:
   // `exceeded` is called from the thread, and again each second as long as it gives false (a full
   // disk may be why). A limit of 0 watches nothing.
-  VolumeWatch(std::vector<std::filesystem::path> folders, std::uint64_t limit,
-              std::function<bool()> exceeded);
+  VolumeWatch(std::vector<std::filesystem::path> folders, std::vector<std::filesystem::path> whole,
+              std::uint64_t limit, std::function<bool()> exceeded);
   ~VolumeWatch();
   VolumeWatch(const VolumeWatch&) = delete;
   VolumeWatch& operator=(const VolumeWatch&) = delete;
 
-  // What was written when the limit was passed; 0 as long as it was not.
+  // What counted when the limit was passed; 0 as long as it was not.
   [[nodiscard]] std::uint64_t over() const { return over_; }
 
  private:
   void loop();
-  [[nodiscard]] std::uint64_t use() const;
 
   const std::vector<std::filesystem::path> folders_;
+  const std::vector<std::filesystem::path> whole_;
   const std::uint64_t limit_;
   const std::function<bool()> exceeded_;
   std::atomic<std::uint64_t> over_ = 0;

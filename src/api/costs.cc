@@ -37,6 +37,7 @@ json::object cost_reply(const jobs::TrainingJob& job, const Parts& parts) {
                    {"Retries", job.attempts.retries},
                    {"TrainingTimeInSeconds", cost.times.training},
                    {"BillableTimeInSeconds", cost.times.billable},
+                   {"ResourceRetainedBillableTimeInSeconds", cost.retained},
                    {"PricePerHour", job.terms.price_per_hour},
                    {"Currency", job.terms.currency},
                    {"Cost", cost.cost},

@@ -261,9 +261,14 @@ TEST_F(JobChangeTest, AnUpdateFitsTheStateOfTheJob) {
   EXPECT_THAT(update(debug), HasSubstr("it is Starting"));
   job().secondary_status = "Training";
   EXPECT_EQ(update(debug), "");
+  EXPECT_THAT(update(keep), HasSubstr("it was created without KeepAlivePeriodInSeconds"));
+  job().warm.status = "InUse";
   EXPECT_EQ(update(keep), "");
   job().status = "Completed";
-  EXPECT_THAT(update(keep), HasSubstr("no warm pool that is Available"));
+  job().warm.status = "Available";
+  EXPECT_EQ(update(keep), "");
+  job().warm.status = "Reused";
+  EXPECT_THAT(update(keep), HasSubstr("its warm pool is Reused, not InUse or Available"));
   EXPECT_THAT(update({{"ProfilerConfig", {{"DisableProfiler", true}}}}),
               HasSubstr("ValidationException: Profiling of training job 'job-1'"));
   EXPECT_THAT(error_of(call("UpdateTrainingJob", {{"TrainingJobName", "none"}})),

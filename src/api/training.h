@@ -15,6 +15,10 @@ namespace atelier::api {
 Result<json::object> training_job_document(const jobs::TrainingJob& job, const Shape& shape,
                                            Time now, const json::storage_ptr& storage);
 
+// WarmPoolStatus, of a job that has a warm pool.
+json::object warm_pool_document(const jobs::WarmPool& pool, Time now,
+                                const json::storage_ptr& storage);
+
 // "Requested resource not found": the words that SageMaker and clients know.
 ApiError job_not_found(std::string_view name);
 

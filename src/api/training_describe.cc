@@ -115,6 +115,17 @@ ApiError job_not_found(std::string_view name) {
       fmt::format("Requested resource not found. Could not find training job '{}'.", name));
 }
 
+json::object warm_pool_document(const jobs::WarmPool& pool, Time now,
+                                const json::storage_ptr& storage) {
+  json::object out(storage);
+  out.emplace("Status", pool.status);
+  if (pool.status != jobs::kWarmInUse) {
+    out.emplace("ResourceRetainedBillableTimeInSeconds", jobs::warm_seconds(pool, now));
+  }
+  if (!pool.reused_by.empty()) out.emplace("ReusedByJob", pool.reused_by);
+  return out;
+}
+
 Result<json::object> training_job_document(const jobs::TrainingJob& job, const Shape& shape,
                                            Time now, const json::storage_ptr& storage) {
   const Result<json::value> request = parse_json(job.request_json, 64, storage);
@@ -132,6 +143,9 @@ Result<json::object> training_job_document(const jobs::TrainingJob& job, const S
   }
   complete_request(out, job);
   add_times(out, job, now);
+  if (!job.warm.status.empty() && member_of(shape, "WarmPoolStatus") != nullptr) {
+    out["WarmPoolStatus"] = warm_pool_document(job.warm, now, storage);
+  }
   out["SecondaryStatusTransitions"] = transitions_of(job, *request, storage);
   if (json::array metrics = metrics_of(job, storage); !metrics.empty()) {
     out["FinalMetricDataList"] = std::move(metrics);
@@ -153,7 +167,8 @@ Outcome describe_training_job(const Call& call) {
   Result<json::object> document =
       training_job_document(*job, *call.operation.output, call.parts.clock.now(), call.storage);
   if (!document) return from_error(document.error());
-  if (job->attempts.began) return *std::move(document);  // its times go on without a new version
+  // Times that go on without a new version.
+  if (job->attempts.began || job->warm.status == jobs::kWarmAvailable) return *std::move(document);
   const auto text = std::make_shared<const std::string>(to_valid_utf8(json::serialize(*document)));
   call.described.keep({job->id, job->version}, text);
   return RenderedJson{text};

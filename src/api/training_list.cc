@@ -1,5 +1,6 @@
 // ListTrainingJobs.
 #include "api/operations.h"
+#include "api/training.h"
 
 namespace atelier::api {
 namespace {
@@ -14,6 +15,7 @@ jobs::ListQuery list_query(const json::value& input) {
   jobs::ListQuery query;
   query.name_contains = find_string(input, "NameContains").value_or("");
   query.status_equals = find_string(input, "StatusEquals").value_or("");
+  query.warm_status_equals = find_string(input, "WarmPoolStatusEquals").value_or("");
   query.created_after = time_at(input, "CreationTimeAfter");
   query.created_before = time_at(input, "CreationTimeBefore");
   query.modified_after = time_at(input, "LastModifiedTimeAfter");
@@ -43,9 +45,9 @@ Result<jobs::Page<jobs::JobSummary>> jobs_of_plan(const Call& call, jobs::ListQu
   return page;
 }
 
-void add_summary(json::array& summaries, const jobs::JobSummary& job) {
+void add_summary(json::array& summaries, const jobs::JobSummary& job, Time now) {
   json::object& out = summaries.emplace_back(json::object_kind).get_object();
-  out.reserve(7);
+  out.reserve(8);
   out.emplace("TrainingJobName", job.name);
   out.emplace("TrainingJobArn", job.arn);
   out.emplace("CreationTime", to_epoch_seconds(job.created));
@@ -53,6 +55,9 @@ void add_summary(json::array& summaries, const jobs::JobSummary& job) {
   out.emplace("TrainingJobStatus", job.status);
   out.emplace("SecondaryStatus", job.secondary_status);
   if (job.ended) out.emplace("TrainingEndTime", to_epoch_seconds(*job.ended));
+  if (!job.warm.status.empty()) {
+    out.emplace("WarmPoolStatus", warm_pool_document(job.warm, now, out.storage()));
+  }
 }
 
 }  // namespace
@@ -60,16 +65,14 @@ void add_summary(json::array& summaries, const jobs::JobSummary& job) {
 Outcome list_training_jobs(const Call& call) {
   json::array summaries(call.storage);
   json::object out(call.storage);
-  // No job here has a warm pool, so none equals one that is asked for.
-  if (!find_string(call.input, "WarmPoolStatusEquals")) {
-    const jobs::ListQuery query = list_query(call.input);
-    const auto plan = find_string(call.input, "TrainingPlanArnEquals");
-    const auto page = plan ? jobs_of_plan(call, query, *plan) : call.parts.jobs.list(query);
-    if (!page) return from_error(page.error());
-    summaries.reserve(page->jobs.size());
-    for (const jobs::JobSummary& job : page->jobs) add_summary(summaries, job);
-    if (!page->next_token.empty()) out.emplace("NextToken", page->next_token);
-  }
+  const jobs::ListQuery query = list_query(call.input);
+  const auto plan = find_string(call.input, "TrainingPlanArnEquals");
+  const auto page = plan ? jobs_of_plan(call, query, *plan) : call.parts.jobs.list(query);
+  if (!page) return from_error(page.error());
+  summaries.reserve(page->jobs.size());
+  const Time now = call.parts.clock.now();
+  for (const jobs::JobSummary& job : page->jobs) add_summary(summaries, job, now);
+  if (!page->next_token.empty()) out.emplace("NextToken", page->next_token);
   out.emplace("TrainingJobSummaries", std::move(summaries));
   return out;
 }

@@ -351,11 +351,33 @@ TEST_F(TrainingTest, ListPassesEveryFilterOn) {
   EXPECT_EQ(reply.at("TrainingJobSummaries").at(0).at("TrainingJobName"), "job-1");
 }
 
-TEST_F(TrainingTest, NoJobHasAWarmPool) {
+TEST_F(TrainingTest, AWarmPoolIsShownAndListedByItsStatus) {
   create(training_request());
+  const auto describe = [&] {
+    return json_of(world_.call("DescribeTrainingJob", R"({"TrainingJobName":"job-1"})"));
+  };
+  EXPECT_FALSE(describe().as_object().contains("WarmPoolStatus"));
+  jobs::WarmPool& pool = world_.jobs.by_name["job-1"].warm;
+  world_.jobs.steady_versions = true;
+  pool.status = "Available";
+  pool.keep_alive = std::chrono::seconds{600};
+  pool.available = world_.clock.time - std::chrono::seconds{5};
+  world_.jobs.by_name["job-1"].version = 2;
+  const auto retained = [&] {
+    return describe().at("WarmPoolStatus").at("ResourceRetainedBillableTimeInSeconds").as_int64();
+  };
+  EXPECT_EQ(retained(), 5);
+  world_.clock.time += std::chrono::seconds{2};
+  EXPECT_EQ(retained(), 7) << "it goes on without a new version of the record";
+  pool.status = "Reused";
+  pool.reused_by = "job-2";
+  pool.retained = std::chrono::milliseconds{7001};
   const json::value reply =
-      json_of(world_.call("ListTrainingJobs", R"({"WarmPoolStatusEquals":"InUse"})"));
-  EXPECT_TRUE(reply.at("TrainingJobSummaries").as_array().empty());
+      json_of(world_.call("ListTrainingJobs", R"({"WarmPoolStatusEquals":"Reused"})"));
+  EXPECT_EQ(world_.jobs.last_list.warm_status_equals, "Reused");
+  EXPECT_EQ(
+      json::serialize(reply.at("TrainingJobSummaries").at(0).at("WarmPoolStatus")),
+      R"({"Status":"Reused","ResourceRetainedBillableTimeInSeconds":8,"ReusedByJob":"job-2"})");
 }
 
 TEST_F(TrainingTest, ListTagsAnswersTheTagsOfTheCreation) {

@@ -29,11 +29,14 @@ Result<void> check_state(const jobs::TrainingJob& job, const json::value& update
                     "SecondaryStatus is Downloading or Training; it is {}",
                     job.name, job.secondary_status));
   }
-  if (find_member(update, "ResourceConfig") != nullptr && job.terminal()) {
-    return refused(
-        fmt::format("KeepAlivePeriodInSeconds of training job '{}' can not be changed: it is {} "
-                    "and has no warm pool that is Available",
-                    job.name, job.status));
+  if (find_member(update, "ResourceConfig") != nullptr && job.warm.status != jobs::kWarmInUse &&
+      job.warm.status != jobs::kWarmAvailable) {
+    const bool none = job.warm.status.empty();
+    return refused(fmt::format(
+        "KeepAlivePeriodInSeconds of training job '{}' can not be changed: it is {}, and {}",
+        job.name, job.status,
+        none ? "has no warm pool, for it was created without KeepAlivePeriodInSeconds"
+             : fmt::format("its warm pool is {}, not InUse or Available", job.warm.status)));
   }
   return {};
 }

@@ -49,6 +49,7 @@ json::object to_json(const CostRow& row) {
                    {"jobs", row.jobs},
                    {"training_seconds", row.training_seconds},
                    {"billable_seconds", row.billable_seconds},
+                   {"retained_seconds", row.retained_seconds},
                    {"currency", row.currency},
                    {"cost", row.cost},
                    {"saved", row.saved}};
@@ -66,15 +67,16 @@ std::string hours(std::int64_t seconds) {
 void print_rows(const std::vector<CostRow>& rows) {
   std::size_t width = 5;
   for (const CostRow& row : rows) width = std::max(width, printable(row.key).size());
-  std::cout << fmt::format("{:<{}}  {:>5}  {:>11}  {:>11}  {:>13}  {:>12}  {:>12}\n", "", width,
-                           "jobs", "training", "billable", "cost", "saved", "elsewhere");
+  std::cout << fmt::format("{:<{}}  {:>5}  {:>11}  {:>11}  {:>11}  {:>13}  {:>12}  {:>12}\n", "",
+                           width, "jobs", "training", "billable", "kept warm", "cost", "saved",
+                           "elsewhere");
   std::set<std::string> lists;
   for (const CostRow& row : rows) {
     const bool compared = !row.elsewhere_list.empty();
     if (compared) lists.insert(row.elsewhere_list);
-    std::cout << fmt::format("{:<{}}  {:>5}  {:>11}  {:>11}  {:>13}  {:>12.4f}  {:>12}\n",
+    std::cout << fmt::format("{:<{}}  {:>5}  {:>11}  {:>11}  {:>11}  {:>13}  {:>12.4f}  {:>12}\n",
                              printable(row.key), width, row.jobs, hours(row.training_seconds),
-                             hours(row.billable_seconds),
+                             hours(row.billable_seconds), hours(row.retained_seconds),
                              fmt::format("{:.4f} {}", row.cost, printable(row.currency)), row.saved,
                              compared ? fmt::format("{:.4f}", row.elsewhere) : "-");
   }

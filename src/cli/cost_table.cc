@@ -58,6 +58,8 @@ void add(Sum& sum, const json::value& job) {
   ++row.jobs;
   row.training_seconds += instances * find_int(job, "TrainingTimeInSeconds").value_or(0);
   row.billable_seconds += instances * find_int(job, "BillableTimeInSeconds").value_or(0);
+  row.retained_seconds +=
+      instances * find_int(job, "ResourceRetainedBillableTimeInSeconds").value_or(0);
   row.cost += find_number(job, "Cost").value_or(0);
   row.saved += find_number(job, "Saved").value_or(0);
   for (const auto& [list, cost] : elsewhere_of(job)) {

@@ -17,6 +17,7 @@ struct CostRow {
   int jobs = 0;
   std::int64_t training_seconds = 0;  // of all instances
   std::int64_t billable_seconds = 0;
+  std::int64_t retained_seconds = 0;  // that warm pools were held for nobody
   double cost = 0;
   double saved = 0;
   double elsewhere = 0;        // by the first price list that has the type of every job of the row

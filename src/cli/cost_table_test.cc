@@ -14,6 +14,7 @@ json::object job(const std::string& name, double created, double cost, const std
                    {"InstanceCount", 2},
                    {"TrainingTimeInSeconds", 100},
                    {"BillableTimeInSeconds", 40},
+                   {"ResourceRetainedBillableTimeInSeconds", 7},
                    {"Currency", "USD"},
                    {"Cost", cost},
                    {"Saved", 1.5},
@@ -35,6 +36,7 @@ TEST(CostTable, SumsByJobDayAndTag) {
   EXPECT_EQ(days[0].key, "2026-11-30");
   EXPECT_EQ(days[0].cost, 3);
   EXPECT_EQ(days[0].training_seconds, 400) << "of both instances of two jobs";
+  EXPECT_EQ(days[0].retained_seconds, 28);
   EXPECT_EQ(days[0].saved, 3);
   EXPECT_EQ(days[0].elsewhere, 20);
   EXPECT_EQ(days[0].elsewhere_list, "cloud (2026-11-30), USD");

@@ -52,6 +52,11 @@ void print_job_summary(const json::value& job) {
   }
   print_row("training", duration(job, "TrainingTimeInSeconds"));
   print_row("billable", duration(job, "BillableTimeInSeconds"));
+  if (const json::object* pool = find_object(job, "WarmPoolStatus")) {
+    const std::string by = find_string(*pool, "ReusedByJob").value_or("");
+    print_row("warm pool", find_string(*pool, "Status").value_or("") +
+                               (by.empty() ? "" : " by " + printable(by)));
+  }
   print_metrics(job);
   if (const json::object* artifacts = find_object(job, "ModelArtifacts");
       artifacts != nullptr && status != "InProgress") {

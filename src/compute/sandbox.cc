@@ -301,7 +301,7 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   internal::BwrapPlan plan;
   plan.bwrap = kBwrap;
   plan.root = geteuid() == 0;
-  plan.identity = program_identity(spec.name);
+  plan.identity = program_identity(spec.identity.empty() ? spec.name : spec.identity);
   plan.shm_bytes = (limits.memory_bytes > 0 ? limits.memory_bytes : physical_memory()) / 2;
   Launch launch;
   std::vector<UniqueFd> files;

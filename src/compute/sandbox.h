@@ -29,6 +29,7 @@ struct BindMount {
 
 struct SandboxSpec {
   std::string name;                                // of the job instance, for cgroup and messages
+  std::string identity;                            // whose user it is; empty: the name's
   std::vector<std::string> argv;                   // argv[0] is a path inside
   std::map<std::string, std::string> environment;  // nothing is inherited
   std::filesystem::path ml_folder;                 // becomes /opt/ml, writable

@@ -103,7 +103,12 @@ std::optional<std::vector<std::size_t>> choose_victims(std::span<const Candidate
 
 void Capacity::hold(const Claim& claim, Time since) {
   remove(claim.name);
-  holders_.push_back({claim, since, false});
+  holders_.push_back({claim, since, false, false});
+}
+
+void Capacity::keep(const Claim& claim, Time since) {
+  remove(claim.name);
+  holders_.push_back({claim, since, false, true});
 }
 
 void Capacity::leaves(const std::string& name) {
@@ -140,6 +145,46 @@ Share Capacity::used() const {
   Share sum;
   for (const Holder& holder : holders_) sum = sum + holder.claim.share;
   return sum;
+}
+
+std::optional<std::string> Capacity::pool_to_end() const {
+  Share room = Share{host_.vcpus, host_.memory_gib, host_.gpus} - used();
+  Share of_pools, of_spot;
+  std::vector<const Holder*> pools;  // the youngest first
+  for (const Holder& holder : holders_) {
+    if (holder.leaving) room = room + holder.claim.share;
+    if (!holder.leaving && holder.claim.spot) of_spot = of_spot + holder.claim.share;
+    if (!holder.kept) continue;
+    pools.push_back(&holder);
+    of_pools = of_pools + holder.claim.share;
+  }
+  std::ranges::stable_sort(pools, std::ranges::greater{}, &Holder::since);
+  for (const Claim& waiting : queue_) {
+    if (pools.empty()) break;
+    if (covers(room, waiting.share)) {
+      room = room - waiting.share;
+      continue;
+    }
+    // On a host of nothing but pools even a job that is larger than it starts once they are gone.
+    if (pools.size() == holders_.size() && !covers(room + of_pools, waiting.share)) {
+      return pools.back()->claim.name;
+    }
+    std::optional<std::string> oldest;
+    if (covers(room + of_pools, waiting.share)) {
+      Share left = room + of_pools;
+      for (const Holder* pool : pools) {
+        const bool spared = covers(left - pool->claim.share, waiting.share);
+        if (spared) left = left - pool->claim.share;
+        if (!spared) oldest = pool->claim.name;
+      }
+    } else if (!waiting.spot && covers(room + of_pools + of_spot, waiting.share)) {
+      for (const Holder* pool : pools) {
+        if (part_of(pool->claim.share, waiting.share - room) > 0) oldest = pool->claim.name;
+      }
+    }
+    return oldest;
+  }
+  return std::nullopt;
 }
 
 std::vector<Capacity::Interruption> Capacity::to_interrupt(Time now) const {
@@ -191,7 +236,7 @@ std::string Capacity::why(const Share& share, std::size_t ahead) const {
   std::vector<std::string> names;
   for (const Holder& holder : holders_) {
     if (names.size() == kMaxNames) break;
-    names.push_back(holder.claim.name);
+    names.push_back((holder.kept ? "the warm pool of " : "") + holder.claim.name);
   }
   if (!names.empty()) text += fmt::format("; used by {}", fmt::join(names, ", "));
   if (holders_.size() > names.size()) {

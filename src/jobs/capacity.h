@@ -1,8 +1,8 @@
 // Who holds how much of the host, and who waits for it. On-demand jobs come before spot jobs, and
 // within each of the two lines it is first in, first out by creation, so that a small job that came
 // later never holds up a large one that came before it, and an interrupted job goes back to its old
-// place. An on-demand job that waits takes room from spot jobs (to_interrupt()). A value; not safe
-// from threads.
+// place. A job that waits takes the room of warm pools that nobody uses (pool_to_end()), and an
+// on-demand job then that of spot jobs (to_interrupt()). A value; not safe from threads.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,8 @@ class Capacity {
   // Gives a job its share whether or not the host has it: for jobs that run already. `since` is
   // when the work began that an interruption would cost.
   void hold(const Claim& claim, Time since);
+  // What a job that has ended leaves to one that may follow it: it is in use until it is removed.
+  void keep(const Claim& claim, Time since);
   // A holder that has been told to go: its share is as good as free to those who plan.
   void leaves(const std::string& name);
   // Puts a job in its line.
@@ -63,6 +65,11 @@ class Capacity {
   [[nodiscard]] bool admits(const Claim& claim) const;
   // Forgets `name`, wherever it is; false when it was nowhere.
   bool remove(const std::string& name);
+
+  // The kept share that is to go now, so that jobs which wait can start in their order: the oldest
+  // of those that the first of them cannot do without. Remove it, start who can start, and ask
+  // again. Nothing when the wait is for others: then it would go for nothing.
+  [[nodiscard]] std::optional<std::string> pool_to_end() const;
 
   struct Interruption {
     std::string victim;
@@ -83,6 +90,7 @@ class Capacity {
     Claim claim;
     Time since{};
     bool leaving = false;
+    bool kept = false;  // for a job that may come
   };
   [[nodiscard]] bool fits(const Share& share) const;
   [[nodiscard]] Share used() const;

@@ -145,6 +145,56 @@ TEST(Capacity, NobodyGoesForASpotJobOrWhereItWouldNotHelp) {
   EXPECT_THAT(going(capacity), ::testing::IsEmpty()) << "it may not pass the large one";
 }
 
+// Ends pools until there is none to end, and gives their names.
+std::vector<std::string> ended(Capacity& capacity) {
+  std::vector<std::string> names;
+  while (const auto pool = capacity.pool_to_end()) {
+    names.push_back(*pool);
+    capacity.remove(*pool);
+    if (names.size() > 9) break;
+  }
+  return names;
+}
+
+TEST(Capacity, AJobThatWaitsTakesTheOldestPoolsThatItNeedsAndNoMore) {
+  Capacity capacity{kHost};
+  capacity.keep(claim("young", {1, 1, 0}), at(30));
+  capacity.keep(claim("old", {1, 1, 0}), at(10));
+  capacity.keep(claim("small", {0.5, 1, 0}), at(5));
+  capacity.hold(claim("runs", {1, 1, 0}), at(0));
+  EXPECT_EQ(capacity.pool_to_end(), std::nullopt) << "nobody waits";
+  EXPECT_FALSE(capacity.admits(newcomer({1, 1, 0}))) << "they are in use";
+  EXPECT_THAT(capacity.why({1, 1, 0}, 0), ::testing::HasSubstr("the warm pool of young"));
+  capacity.enqueue(spot("waits", {1.5, 1, 0}));
+  EXPECT_THAT(ended(capacity), ::testing::ElementsAre("old")) << "the small one is not enough";
+  EXPECT_NE(capacity.next(), nullptr);
+  capacity.enqueue(claim("large", {9, 1, 0}));
+  EXPECT_THAT(ended(capacity), ::testing::IsEmpty()) << "it would not help";
+}
+
+TEST(Capacity, PoolsGoBeforeSpotJobsAndSpotJobsOnlyForWhatIsStillMissing) {
+  Capacity capacity{kHost};
+  capacity.keep(claim("pool", {1, 1, 0}), at(10));
+  capacity.hold(spot("s1", {1, 1, 0}), at(10));
+  capacity.hold(spot("s2", {2, 1, 0}), at(20));
+  capacity.enqueue(claim("d1", {1, 1, 0}));
+  EXPECT_THAT(ended(capacity), ::testing::ElementsAre("pool"));
+  EXPECT_THAT(going(capacity), ::testing::IsEmpty());
+  capacity.keep(claim("pool", {1, 1, 0}), at(10));
+  capacity.enqueue(claim("d2", {1, 1, 0}));
+  EXPECT_THAT(ended(capacity), ::testing::ElementsAre("pool"));
+  EXPECT_THAT(going(capacity), ::testing::ElementsAre("s2 for d2"));
+}
+
+TEST(Capacity, AJobLargerThanTheHostStartsOncePoolsAreAllThatIsThere) {
+  Capacity capacity{kHost};
+  capacity.keep(claim("p1", {1, 1, 0}), at(10));
+  capacity.keep(claim("p2", {1, 1, 0}), at(20));
+  capacity.enqueue(claim("from a larger host", {80, 8, 0}));
+  EXPECT_THAT(ended(capacity), ::testing::ElementsAre("p1", "p2"));
+  EXPECT_NE(capacity.next(), nullptr);
+}
+
 TEST(ChooseVictims, TakesTheFewestAndOfThoseTheLeastWork) {
   using std::chrono::milliseconds;
   const std::vector<Candidate> candidates = {{{1, 1, 0}, milliseconds{1}},

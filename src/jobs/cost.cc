@@ -15,7 +15,9 @@ Cost cost_of(const TrainingJob& job, Time now) {
   Cost cost;
   cost.times = job_times(job, now);
   cost.cost = price_of(job, cost.times.billable, job.terms.price_per_hour);
+  cost.retained = warm_seconds(job.warm, now);
   cost.saved = price_of(job, cost.times.training, job.terms.price_per_hour) - cost.cost;
+  cost.cost += price_of(job, cost.retained, job.terms.price_per_hour);
   return cost;
 }
 

@@ -7,9 +7,10 @@
 namespace atelier::jobs {
 
 struct Cost {
-  JobTimes times;    // seconds of one instance
-  double cost = 0;   // billable time of all instances, at the on-demand price
-  double saved = 0;  // what the same training time would have cost on demand, besides
+  JobTimes times;             // seconds of one instance
+  std::int64_t retained = 0;  // seconds that its warm pool was held for nobody, likewise
+  double cost = 0;            // billable and retained time of all instances, at the on-demand price
+  double saved = 0;           // what the same training time would have cost on demand, besides
 };
 Cost cost_of(const TrainingJob& job, Time now);
 // The job's training time on as many instances at another price per hour.

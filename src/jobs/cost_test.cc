@@ -32,6 +32,22 @@ TEST(Cost, ASpotJobSaysWhatItSaved) {
   EXPECT_DOUBLE_EQ(cost.saved, 0.75);
 }
 
+TEST(Cost, APoolThatIsHeldForNobodyCostsWhatItsInstancesDo) {
+  TrainingJob job = job_of(std::chrono::seconds{1000});
+  job.terms.instance_count = 2;
+  job.warm.status = kWarmAvailable;
+  job.warm.keep_alive = std::chrono::seconds{600};
+  job.warm.available = from_epoch_milliseconds(0);
+  const Cost cost = cost_of(job, from_epoch_milliseconds(499'001));
+  EXPECT_EQ(cost.retained, 500);
+  EXPECT_DOUBLE_EQ(cost.cost, 3);
+  EXPECT_DOUBLE_EQ(cost.saved, 0);
+  EXPECT_EQ(cost_of(job, from_epoch_milliseconds(9'000'000)).retained, 600) << "no more than asked";
+  job.warm.status = kWarmReused;
+  job.warm.retained = std::chrono::seconds{250};
+  EXPECT_DOUBLE_EQ(cost_of(job, from_epoch_milliseconds(9'000'000)).cost, 2.5);
+}
+
 TEST(Cost, AJobThatNeverStartedCostsNothing) {
   EXPECT_EQ(cost_of(new_training_job("a", Time{}), Time{}).cost, 0);
 }

@@ -35,8 +35,9 @@ Result<void> drive(const std::string& folder, const std::string& agent, std::uin
     job.spot = die(5, 8) != 0;
     if (job.spot) job.work_ms *= 4;  // long enough to be interrupted
     job.retries = static_cast<int>(die(6, 3));
+    if (!job.spot) job.keep_alive = 600;
     if (i < 5) {  // more would only make the queue long
-      TRY(service->create({testing::request_for(job), job.name}));
+      TRY(service->create({testing::request_for(job), job.name, "arn:aws:iam::0:user/ada"}));
       TRY(write_all(STDOUT_FILENO, fmt::format("created {} {}\n", job.name, job.outcome)));
       created.push_back(job.name);
     }

@@ -97,6 +97,7 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
   (*service)->run();
   std::map<std::string, int> ends;
   int interruptions = 0;
+  int taken_pools = 0;
   ListQuery query{.sort_by = ListQuery::SortBy::kCreationTime, .ascending = true};
   do {  // those that were committed but not acknowledged among them
     const Page<JobSummary> page = *(*service)->list(query);
@@ -117,6 +118,16 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
       EXPECT_EQ(ended.attempts.number, 1 + ended.attempts.interruptions + ended.attempts.retries)
           << job.name;
       interruptions += ended.attempts.interruptions;
+      if (!ended.warm.of.empty()) {
+        ++taken_pools;
+        const WarmPool before = (*service)->describe(ended.warm.of)->warm;
+        EXPECT_EQ(before.status, "Reused") << job.name;
+        EXPECT_EQ(before.reused_by, job.name) << "another one has it, too";
+        EXPECT_EQ(before.name, ended.warm.name);
+      }
+      if (ended.warm.status == "Reused") {
+        EXPECT_EQ((*service)->describe(ended.warm.reused_by)->warm.of, job.name);
+      }
       const JobTimes times = job_times(ended, *(ended.ended ? ended.ended : ended.modified));
       if (ended.started) {
         EXPECT_LE(times.training, 2 + (*ended.ended - *ended.started) / std::chrono::seconds{1})
@@ -138,6 +149,7 @@ TEST(Crash, NoJobIsLostRunTwiceOrLeftBehindWhenTheServiceIsKilledAtRandom) {
   } while (!query.next_token.empty());
   for (const auto& [name, outcome] : acknowledged) ADD_FAILURE() << name << " was lost";
   EXPECT_GT(interruptions, 5) << "the test says little about interruptions";
+  EXPECT_GT(taken_pools, 3) << "the test says little about warm pools";
   for (const auto& [status, count] : ends) RecordProperty(status, count);
 }
 

@@ -6,7 +6,9 @@
 
 #include "agent/spec.h"
 #include "base/id.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "jobs/request.h"
 
 namespace atelier::jobs {
 namespace {
@@ -65,7 +67,7 @@ void Engine::settle(const TrainingJob& before, const TrainingJob& after) {
   const std::string& name = after.name;
   if (after.terminal()) {
     deadlines_.erase(name);
-    if (capacity_.remove(name)) admit_waiting();
+    settle_pool(after);
     return;
   }
   set_deadlines(after);
@@ -77,6 +79,37 @@ void Engine::settle(const TrainingJob& before, const TrainingJob& after) {
     capacity_.enqueue(claim_of(after));
     admit_waiting();
   }
+}
+
+// The share of a job that has ended: kept for one that may come, or free.
+void Engine::settle_pool(const TrainingJob& job) {
+  if (job.warm.status == kWarmAvailable) {
+    if (keep_pool(job)) admit_waiting();  // perhaps it is one that waits
+    return;
+  }
+  pools_.remove(job.name);
+  if (capacity_.remove(job.name)) admit_waiting();
+}
+
+// Of a job whose pool is Available; false where it was known, and only its period may have changed.
+bool Engine::keep_pool(const TrainingJob& job) {
+  const bool is_new = !pools_.holds(job.name);
+  const Time since = job.warm.available.value_or(job.modified);
+  pools_.keep(job, clock_.steady() - std::max(clock_.now() - since, Time::duration{0}));
+  if (is_new) capacity_.keep(claim_of(job), since);
+  watch_.wake();
+  return is_new;
+}
+
+// One that the records do not know as Available is forgotten.
+Result<void> Engine::end_pool(const std::string& name) {
+  const Result<TrainingJob> ended = happen(name, WarmPoolEnded{});
+  if (ended) return {};
+  const Code code = ended.error().code;
+  if (code != Code::kFailedPrecondition && code != Code::kNotFound) return ended.error();
+  pools_.remove(name);
+  if (capacity_.remove(name)) admit_waiting();
+  return {};
 }
 
 std::vector<Effect> Engine::requests_due(const TrainingJob& job) {
@@ -99,8 +132,46 @@ void Engine::queue_effects(const std::string& name, const std::vector<Effect>& e
   watch_.wake();
 }
 
+Result<std::optional<Engine::TakeOver>> Engine::take_over(const TrainingJob& job) {
+  const std::optional<std::string> of = pools_.match(job);
+  if (!of) return std::optional<TakeOver>{};
+  TakeOver taken;
+  TrainingJob left = TRY(store_.load(*of));
+  taken.left_version = left.version;
+  const std::string pool = left.warm.name;
+  taken.left = TRY(advance(std::move(left), WarmPoolTaken{job.name}, clock_.now()));
+  taken.step = TRY(advance(job, CapacityGranted{pool, *of}, clock_.now()));
+  return std::optional{std::move(taken)};
+}
+
+// The pool's share goes over as it is: to pool_terms() both are the same.
+void Engine::pool_taken(const TakeOver& taken) {
+  const std::string& of = taken.left.job.name;
+  pools_.remove(of);
+  capacity_.remove(of);
+  const TrainingJob& job = taken.step.job;
+  capacity_.hold(claim_of(job), job.attempts.admitted.value_or(job.created));
+  set_deadlines(job);
+  queue_effects(job.name, taken.step.effects);
+}
+
+// The first of the line gets a pool that fits before room is made for it.
+Result<bool> Engine::admit_to_pool(const Claim& claim) {
+  const TrainingJob job = TRY(store_.load(claim.name));
+  const std::optional<TakeOver> taken = TRY(take_over(job));
+  if (!taken) return false;
+  TRY(store_.save(taken->step.job, job.version,
+                  Store::Change{taken->left.job, taken->left_version}));
+  pool_taken(*taken);
+  notify();
+  return true;
+}
+
 // Moves the first of the line onto the host; false when it has to wait on.
 Result<bool> Engine::admit_first() {
+  if (const Claim* first = capacity_.first_waiting(); first != nullptr && !pools_.empty()) {
+    if (TRY(admit_to_pool(Claim{*first}))) return true;
+  }
   const Claim* next = capacity_.next();
   if (next == nullptr) return false;
   const Claim claim = *next;
@@ -128,8 +199,15 @@ void Engine::admit_waiting() {
   }
 }
 
-// On-demand jobs that wait take their room from spot jobs.
+// Jobs that wait take their room from pools that nobody uses, and on-demand jobs then from spot
+// jobs. With the end of a pool its room goes to who waits, and what is still missing is looked at
+// again (settle()).
 void Engine::make_room() {
+  if (const std::optional<std::string> pool = capacity_.pool_to_end()) {
+    const Result<void> ended = end_pool(*pool);
+    if (!ended) log::warning("making room: " + ended.error().message);
+    return;  // what failed is tried again with the next look at all jobs
+  }
   for (const Capacity::Interruption& going : capacity_.to_interrupt(clock_.now())) {
     const Result<TrainingJob> warned = happen(
         going.victim,
@@ -181,6 +259,14 @@ std::uint64_t Engine::wait_for_change(std::uint64_t seen, std::chrono::milliseco
 
 Result<void> Engine::submit(TrainingJob job) {
   const std::scoped_lock lock(mutex_);
+  if (const std::optional<TakeOver> taken = TRY(take_over(job))) {
+    TakeOver with_id = *taken;
+    with_id.step.job.id =
+        TRY(store_.insert(taken->step.job, Store::Change{taken->left.job, taken->left_version}));
+    pool_taken(with_id);
+    notify();
+    return {};
+  }
   const Claim newcomer = claim_of(job);
   const bool admitted = capacity_.admits(newcomer);
   const Event event =
@@ -223,17 +309,27 @@ Result<void> Engine::change_request(const std::string& name, const RequestChange
   const TrainingJob job = TRY(store_.load(name));
   std::string request = job.request_json;
   const bool of_the_job = TRY(change(job, request));
+  Step step{job, {}};
+  const Result<json::value> parsed = parse_json(request);
+  const auto keep_alive = parsed ? keep_alive_of(*parsed) : job.warm.keep_alive;
+  if (keep_alive != job.warm.keep_alive) {
+    step = TRY(advance(job, KeepAliveChanged{keep_alive}, clock_.now()));
+  }
   TRY(store_.replace_request(name, job.version, request,
-                             of_the_job ? std::optional{clock_.now()} : std::nullopt));
+                             of_the_job ? std::optional{clock_.now()} : std::nullopt,
+                             step.job.warm));
   notify();
+  queue_effects(name, step.effects);
+  if (job.terminal()) settle_pool(step.job);
   return {};
 }
 
 Result<void> Engine::remove(const std::string& name) {
   fs::path aside;
+  TrainingJob job;
   {
     const std::scoped_lock lock(mutex_);
-    const TrainingJob job = TRY(store_.load(name));
+    job = TRY(store_.load(name));
     if (!job.terminal()) {
       return Error{Code::kFailedPrecondition,
                    fmt::format("training job '{}' is {}: only a job that is Completed, Failed or "
@@ -250,13 +346,22 @@ Result<void> Engine::remove(const std::string& name) {
                                name),
                    Retry::kYes};
     }
+    if (job.warm.status == kWarmAvailable) job = TRY(happen(name, WarmPoolEnded{}));
     TRY(store_.remove(name, job.version));
     aside = TRY(set_aside(name));
     notify();
   }
+  // What is left goes with the next start.
   std::error_code failure;
-  fs::remove_all(aside, failure);  // what is left goes with the next start
+  fs::remove_all(aside, failure);
+  ignore_error(remove_pool_folder(job), "the same");
   return {};
+}
+
+// Of a pool that is over; of any other job nothing.
+Result<void> Engine::remove_pool_folder(const TrainingJob& job) {
+  if (job.warm.status != kWarmTerminated || job.warm.name.empty()) return {};
+  return remove_tree(pool_folder(job.warm.name));
 }
 
 Result<fs::path> Engine::set_aside(const std::string& name) {
@@ -291,6 +396,7 @@ Result<void> Engine::adopt() {
   {
     const std::scoped_lock lock(mutex_);
     for (const TrainingJob& job : jobs) take_place(job);
+    for (const TrainingJob& job : TRY(store_.load_warm())) keep_pool(job);
   }
   for (const TrainingJob& job : jobs) {
     if (!job.admitted) continue;

@@ -18,6 +18,7 @@
 #include "jobs/journal_watch.h"
 #include "jobs/service.h"
 #include "jobs/store.h"
+#include "jobs/warm_pools.h"
 
 namespace atelier::jobs {
 
@@ -42,6 +43,9 @@ class Engine {
   [[nodiscard]] std::filesystem::path folder_of(const std::string& name) const {
     return options_.folder / name;
   }
+  [[nodiscard]] std::filesystem::path pool_folder(const std::string& pool) const {
+    return options_.warm_folder() / pool;
+  }
 
  private:
   struct Task {
@@ -62,8 +66,20 @@ class Engine {
   static std::vector<Effect> requests_due(const TrainingJob& job);
   void queue_effects(const std::string& name, const std::vector<Effect>& effects);
   void settle(const TrainingJob& before, const TrainingJob& after);
+  void settle_pool(const TrainingJob& job);
+  bool keep_pool(const TrainingJob& job);
+  Result<void> end_pool(const std::string& name);
   void admit_waiting();
   Result<bool> admit_first();
+  // A job that gets the warm pool of another one, and that one's record, which is to be saved with
+  // it; nothing when no pool fits. After the commit: pool_taken().
+  struct TakeOver {
+    Step step, left;
+    std::uint64_t left_version = 0;  // as it was loaded
+  };
+  Result<std::optional<TakeOver>> take_over(const TrainingJob& job);
+  void pool_taken(const TakeOver& taken);
+  Result<bool> admit_to_pool(const Claim& claim);
   void make_room();
   void take_place(const TrainingJob& job);
   void set_deadlines(const TrainingJob& job);
@@ -74,13 +90,16 @@ class Engine {
   Result<void> carry_out(const Task& task);
   Result<void> launch(const std::string& name);
   void finish_removals();
+  Result<void> remove_pool_folder(const TrainingJob& job);
   Result<void> write_spec(const TrainingJob& job);
   Result<void> take_in(const std::string& name);
   Result<void> look_at(const std::string& name);
   Result<void> give_up(const std::string& name, const std::string& cause);
   void look_at_all();
   void clean_up_all();
+  void remove_left_pools();
   void pass_deadlines();
+  void end_pools_that_are_over();
   [[nodiscard]] std::chrono::steady_clock::time_point wake_time(
       std::chrono::steady_clock::time_point otherwise);
   void attempt(const std::string& name, const Result<void>& outcome);
@@ -99,6 +118,7 @@ class Engine {
     int attempt = 0;                                                 // that `interrupt` is for
   };
   std::map<std::string, Deadlines> deadlines_;
+  WarmPools pools_;
 
   std::mutex tasks_mutex_;
   std::deque<Task> tasks_;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "agent/journal.h"
 #include "agent/spec.h"
@@ -125,6 +126,8 @@ Result<void> Engine::carry_out(const Task& task) {
       watch_.remove(task.name);
       launches_.erase(task.name);
       return {};
+    case Effect::kRemoveWarmPool:
+      return remove_pool_folder(TRY(store_.load(task.name)));
   }
   return {};
 }
@@ -139,6 +142,7 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   if (options_.give_keys) options_.give_keys(job, plan.spec);
   plan.spec.cache_folder = options_.cache_folder.string();
   plan.spec.cache_bytes = options_.cache_bytes;
+  if (!job.warm.name.empty()) plan.spec.warm_pool = pool_folder(job.warm.name).string();
   plan.spec.log_stream = job.log_stream;
   grant(plan, job.vcpus, job.memory_gib);
   plan.spec.attempt = job.attempts.number;
@@ -239,6 +243,29 @@ void Engine::clean_up_all() {
       compute::remove_leavings(name);
     }
   }
+  remove_left_pools();
+}
+
+// Folders of pools that are over: their removal was cut off. Listed before the records are read,
+// for a folder is made after the record of its job.
+void Engine::remove_left_pools() {
+  std::vector<fs::path> folders;
+  std::error_code failure;
+  for (const auto& entry : fs::directory_iterator(options_.warm_folder(), failure)) {
+    folders.push_back(entry.path());
+  }
+  if (folders.empty()) return;
+  std::set<std::string> held;
+  for (const auto& load : {&Store::load_active, &Store::load_warm}) {
+    const Result<std::vector<TrainingJob>> jobs = (store_.*load)();
+    if (!jobs) return log::error("warm pools: " + jobs.error().message);
+    for (const TrainingJob& job : *jobs) held.insert(job.warm.name);
+  }
+  for (const fs::path& folder : folders) {
+    if (held.contains(folder.filename().string())) continue;
+    const Result<void> removed = remove_tree(folder);
+    if (!removed) log::error("warm pools: " + removed.error().message);
+  }
 }
 
 std::chrono::steady_clock::time_point Engine::wake_time(
@@ -248,12 +275,23 @@ std::chrono::steady_clock::time_point Engine::wake_time(
     if (deadlines.wait_over) otherwise = std::min(otherwise, *deadlines.wait_over);
     if (deadlines.interrupt) otherwise = std::min(otherwise, *deadlines.interrupt);
   }
-  return otherwise;
+  return std::min(otherwise, pools_.next_end().value_or(otherwise));
+}
+
+void Engine::end_pools_that_are_over() {
+  const auto now = clock_.steady();
+  for (const std::string& name : pools_.over(now)) {
+    const Result<void> ended = end_pool(name);
+    if (ended) continue;
+    log::error(fmt::format("warm pool of training job '{}': {}", name, ended.error().message));
+    pools_.put_off(name, now + kDeadlineAgain);
+  }
 }
 
 // A deadline that cannot be acted on, for the disk is full, say, is tried again.
 void Engine::pass_deadlines() {
   const std::scoped_lock lock(mutex_);
+  end_pools_that_are_over();
   const auto now = clock_.steady();
   std::vector<std::pair<std::string, Event>> due;
   for (auto& [name, deadlines] : deadlines_) {

@@ -8,8 +8,9 @@
 //             uploads)
 //
 // Each run of the "program" adds the number of its attempt to the file `starts` of its folder: an
-// attempt that ran twice is there twice. Like the real one, an agent that takes over from a killed
-// one finishes an upload, and fails a job whose program was running.
+// attempt that ran twice is there twice. In the folder of its warm pool it adds the job's name to
+// the file `jobs`. Like the real one, an agent that takes over from a killed one finishes an
+// upload, and fails a job whose program was running.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/inotify.h>
@@ -77,6 +78,12 @@ Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::
 // The part of the program: a log, metrics, and time that passes.
 Result<Told> work(const fs::path& folder, const agent::AgentSpec& spec) {
   TRY(count_this_run(folder, spec.attempt));
+  if (!spec.warm_pool.empty()) {
+    TRY(make_folders(spec.warm_pool));
+    const UniqueFd jobs =
+        TRY(open_file(fs::path{spec.warm_pool} / "jobs", O_WRONLY | O_CREAT | O_APPEND));
+    TRY(write_all(jobs.get(), spec.job_name + "\n"));
+  }
   TRY(make_folders(folder / "logs"));
   agent::LogWriter log = TRY(agent::LogWriter::open(folder / "logs" / "algo-1.log"));
   log.append(system_clock().now(), "hello from " + spec.job_name);

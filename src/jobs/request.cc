@@ -181,6 +181,7 @@ Result<void> plan_resources(const json::value& request, const PlanContext& conte
   plan.terms.spot_price_per_hour = instances.spot_price_per_hour;
   plan.terms.currency = context.instances.currency;
   plan.spec.instances = std::move(instances.instances);
+  plan.keep_alive = keep_alive_of(request);
   plan.spec.volume_gib =
       static_cast<int>(find_int(member(request, "ResourceConfig"), "VolumeSizeInGB").value_or(0));
   return {};
@@ -298,6 +299,11 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   plan_config_files(request, spec);
   warn_about_the_rest(request, plan.warnings);
   return plan;
+}
+
+std::chrono::seconds keep_alive_of(const json::value& request) {
+  return std::chrono::seconds{
+      find_int(member(request, "ResourceConfig"), "KeepAlivePeriodInSeconds").value_or(0)};
 }
 
 void grant(Plan& plan, double vcpus, double memory_gib) {

@@ -3,6 +3,8 @@
 // (request_rules.h has what needs no machine to say).
 #pragma once
 
+#include <boost/json/fwd.hpp>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +30,7 @@ struct Plan {
   agent::AgentSpec spec;  // without the S3 endpoint, which is known once the server listens
   compute::Allocation allocation;  // of all instances together
   Terms terms;
+  std::chrono::seconds keep_alive{0};  // KeepAlivePeriodInSeconds
   std::vector<std::string> warnings;
   std::string model_uri;
 };
@@ -35,6 +38,9 @@ struct Plan {
 // `created` names the log stream. kInvalidArgument, kUnimplemented or kResourceExhausted say which
 // member asks for what cannot be.
 Result<Plan> plan_job(std::string_view request_json, const PlanContext& context, Time created);
+
+// KeepAlivePeriodInSeconds; 0 where it is not given.
+std::chrono::seconds keep_alive_of(const boost::json::value& request);
 
 // Gives the instances their parts of what the job was granted, should the table of instance types
 // say something else by now.

@@ -181,6 +181,13 @@ void check_resources(const json::value& request, Findings& found) {
     return;
   }
   for (std::string& words : instance_mistakes(request)) found.wrong.push_back(std::move(words));
+  const auto keep_alive =
+      find_int(member(request, "ResourceConfig"), "KeepAlivePeriodInSeconds").value_or(0);
+  if (keep_alive > 0 && find_bool(request, "EnableManagedSpotTraining").value_or(false)) {
+    found.wrong.emplace_back(
+        "Invalid KeepAlivePeriodInSeconds. It is not supported when EnableManagedSpotTraining is "
+        "set to true: a spot job gives its instances back");
+  }
 }
 
 void check_stopping(const json::value& request, Findings& found) {
@@ -299,6 +306,7 @@ constexpr std::string_view kActedOn[] = {
     "ResourceConfig.InstanceCount",
     "ResourceConfig.InstanceGroups",
     "ResourceConfig.InstanceType",
+    "ResourceConfig.KeepAlivePeriodInSeconds",
     "ResourceConfig.VolumeSizeInGB",
     "RetryStrategy",
     "RoleArn",
@@ -334,7 +342,6 @@ constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
      "copied files have no order; only with ShardedByS3Key it decides which instance gets what"},
     {"ProfilerConfig.ProfilingIntervalInMilliseconds", "jobs are not profiled yet"},
     {"ProfilerConfig.ProfilingParameters", "jobs are not profiled yet"},
-    {"ResourceConfig.KeepAlivePeriodInSeconds", "there is no instance to keep warm"},
     {"ResourceConfig.TrainingPlanArn", "capacity is not reserved"},
     {"ResourceConfig.VolumeKmsKeyId", "the disk is this machine's"},
     {"StoppingCondition.MaxPendingTimeInSeconds",

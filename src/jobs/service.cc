@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/id.h"
 #include "jobs/engine.h"
 #include "jobs/logs.h"
 #include "jobs/request.h"
@@ -40,6 +41,11 @@ class LocalService final : public Service {
     job.gpus = plan.allocation.gpus;
     job.log_stream = plan.spec.log_stream;
     job.terms = std::move(plan.terms);
+    if (plan.keep_alive.count() > 0) {
+      job.warm.status = kWarmInUse;
+      job.warm.name = fmt::format("{}.{}", job.name, random_id());
+      job.warm.keep_alive = plan.keep_alive;
+    }
 
     std::error_code failure;
     if (std::filesystem::exists(engine_->folder_of(job.name), failure)) return taken(job);

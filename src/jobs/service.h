@@ -27,7 +27,9 @@
 namespace atelier::jobs {
 
 struct ServiceOptions {
-  std::filesystem::path folder;         // DATA_DIR/jobs
+  std::filesystem::path folder;  // DATA_DIR/jobs
+  // DATA_DIR/warm: a folder for each warm pool
+  [[nodiscard]] std::filesystem::path warm_folder() const { return folder.parent_path() / "warm"; }
   std::filesystem::path agent_program;  // our own executable
   std::string region = "us-west-2";
   std::string account = "000000000000";
@@ -97,7 +99,8 @@ class Service {
   // Takes the host's share from a spot job that runs, with notice; it waits for room and runs
   // again. kFailedPrecondition for a job that is not spot, or does not run.
   virtual Result<void> interrupt(const std::string& name, const std::string& why) = 0;
-  // In one step with the look at the job that `change` is given. Agents that run are not told.
+  // In one step with the look at the job that `change` is given. Agents that run are not told. A
+  // KeepAlivePeriodInSeconds that the change brings counts at once.
   virtual Result<void> change_request(const std::string& name, const RequestChange& change) = 0;
   // Removes the record, logs and metrics of a job that has ended; its objects in S3 stay, and its
   // name is free again. kFailedPrecondition while it has not ended, kUnavailable while its agent

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "jobs/internal/job_rows.h"
+#include "jobs/internal/record_text.h"
 #include "jobs/internal/store_schema.h"
 #include "jobs/internal/store_state.h"
 #include "sqlite/sqlite.h"
@@ -30,6 +31,18 @@ Result<std::int64_t> id_at_version(Database& database, const std::string& name,
   return rows.integer(0);
 }
 
+// Inside a transaction.
+Result<void> save_change(Database& database, const Store::Change& change) {
+  const std::int64_t id = TRY(id_at_version(database, change.job.name, change.loaded_version));
+  std::size_t transitions = 0;
+  {
+    Rows rows = TRY(database.query("SELECT count(*) FROM transitions WHERE job = ?", {id}));
+    TRY(rows.step());
+    transitions = static_cast<std::size_t>(rows.integer(0));
+  }
+  return internal::update_job(database, id, change.job, transitions);
+}
+
 }  // namespace
 
 Store::Store(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -45,7 +58,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file,
   return std::unique_ptr<Store>{new Store{std::move(state)}};
 }
 
-Result<std::uint64_t> Store::insert(const TrainingJob& job) {
+Result<std::uint64_t> Store::insert(const TrainingJob& job, const std::optional<Change>& taken) {
   const std::scoped_lock lock(state_->write_mutex);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
@@ -57,35 +70,34 @@ Result<std::uint64_t> Store::insert(const TrainingJob& job) {
     }
   }
   const std::int64_t id = TRY(internal::insert_job(database, job));
+  if (taken) TRY(save_change(database, *taken));
   TRY(transaction.commit());
   return static_cast<std::uint64_t>(id);
 }
 
-Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version) {
+Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version,
+                         const std::optional<Change>& taken) {
   const std::scoped_lock lock(state_->write_mutex);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
-  const std::int64_t id = TRY(id_at_version(database, job.name, loaded_version));
-  std::size_t transitions = 0;
-  {
-    Rows rows = TRY(database.query("SELECT count(*) FROM transitions WHERE job = ?", {id}));
-    TRY(rows.step());
-    transitions = static_cast<std::size_t>(rows.integer(0));
-  }
-  TRY(internal::update_job(database, id, job, transitions));
+  TRY(save_change(database, {job, loaded_version}));
+  if (taken) TRY(save_change(database, *taken));
   return transaction.commit();
 }
 
 Result<void> Store::replace_request(const std::string& name, std::uint64_t loaded_version,
-                                    const std::string& request_json, std::optional<Time> modified) {
+                                    const std::string& request_json, std::optional<Time> modified,
+                                    const WarmPool& warm) {
   const std::scoped_lock lock(state_->write_mutex);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
   const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
+  const std::string warm_text = internal::to_text(warm);
   TRY(database.run(
-      "UPDATE jobs SET version = version + 1, modified = max(modified, coalesce(?, modified)) "
-      "WHERE id = ?",
-      {modified ? Value{to_epoch_milliseconds(*modified)} : Value{nullptr}, id}));
+      "UPDATE jobs SET version = version + 1, modified = max(modified, coalesce(?, modified)), "
+      "warm_status = ?, warm = ? WHERE id = ?",
+      {modified ? Value{to_epoch_milliseconds(*modified)} : Value{nullptr}, warm.status, warm_text,
+       id}));
   TRY(database.run(
       "UPDATE requests SET created_as = coalesce(created_as, body), body = ? WHERE job = ?",
       {request_json, id}));
@@ -150,11 +162,18 @@ Result<RecordVersion> Store::version(const std::string& name) {
 }
 
 Result<std::vector<TrainingJob>> Store::load_active() {
+  return load_where("status IN ('InProgress', 'Stopping')");
+}
+
+Result<std::vector<TrainingJob>> Store::load_warm() {
+  return load_where("warm_status = 'Available'");
+}
+
+Result<std::vector<TrainingJob>> Store::load_where(std::string_view condition) {
   State::Reader reader = TRY(State::Reader::borrow(*state_));
   std::vector<TrainingJob> jobs;
   Rows rows = TRY((*reader).query(
-      fmt::format("SELECT {} FROM jobs WHERE status IN ('InProgress', 'Stopping') ORDER BY id",
-                  internal::kJobColumns)));
+      fmt::format("SELECT {} FROM jobs WHERE {} ORDER BY id", internal::kJobColumns, condition)));
   while (TRY(rows.step())) {
     jobs.push_back(internal::read_job(rows));
     TRY(internal::read_transitions(*reader, jobs.back()));

@@ -21,6 +21,7 @@ struct ListQuery {
   // With initialisers, so that a query names only what it filters by.
   std::string name_contains = {};
   std::string status_equals = {};
+  std::string warm_status_equals = {};
   std::optional<Time> created_after = {}, created_before = {};
   std::optional<Time> modified_after = {}, modified_before = {};
   enum class SortBy {
@@ -51,6 +52,7 @@ struct JobSummary {
   std::string status, secondary_status;
   Time created{}, modified{};
   std::optional<Time> ended;
+  WarmPool warm;
 };
 JobSummary summary_of(const TrainingJob& job);
 
@@ -75,16 +77,26 @@ class Store {
                                              const StoreOptions& options = {});
   ~Store();
 
-  // Gives the job's id. kAlreadyExists when a job has that name; nothing is changed then.
-  Result<std::uint64_t> insert(const TrainingJob& job);
-  // Saves a job that was loaded at `loaded_version`, with the transitions that it has gained since.
-  // kAborted when somebody else has saved it meanwhile: load and decide again.
-  Result<void> save(const TrainingJob& job, std::uint64_t loaded_version);
+  // A job that was loaded at `loaded_version`, as it is to be.
+  struct Change {
+    const TrainingJob& job;
+    std::uint64_t loaded_version;
+  };
+  // Gives the job's id. kAlreadyExists when a job has that name; nothing is changed then. In the
+  // same transaction the job whose warm pool it takes over is saved, as save() does.
+  Result<std::uint64_t> insert(const TrainingJob& job,
+                               const std::optional<Change>& taken = std::nullopt);
+  // Saves a job that was loaded at `loaded_version`, with the transitions that it has gained since,
+  // and `taken` as insert() does. kAborted when somebody else has saved one of them meanwhile: load
+  // and decide again.
+  Result<void> save(const TrainingJob& job, std::uint64_t loaded_version,
+                    const std::optional<Change>& taken = std::nullopt);
 
-  // The request of a job as it stands from now on, and the time of that change where it is one of
-  // the job's own; the record's version goes up by one. kAborted as save().
+  // The request of a job as it stands from now on, with its warm pool, and the time of that change
+  // where it is one of the job's own; the record's version goes up by one. kAborted as save().
   Result<void> replace_request(const std::string& name, std::uint64_t loaded_version,
-                               const std::string& request_json, std::optional<Time> modified);
+                               const std::string& request_json, std::optional<Time> modified,
+                               const WarmPool& warm);
   // The request as CreateTrainingJob brought it, whatever became of it since. kNotFound.
   Result<std::string> created_as(const std::string& name);
 
@@ -99,6 +111,8 @@ class Store {
   Result<RecordVersion> version(const std::string& name);
   // Jobs that have not ended, whole, in the order of their creation.
   Result<std::vector<TrainingJob>> load_active();
+  // Those that have ended and whose warm pool is Available, likewise.
+  Result<std::vector<TrainingJob>> load_warm();
   Result<Page<JobSummary>> list(const ListQuery& query);
   // Reads one job after the other in the query's order until the page is full.
   Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter);
@@ -107,6 +121,7 @@ class Store {
 
  private:
   struct State;
+  Result<std::vector<TrainingJob>> load_where(std::string_view condition);
   explicit Store(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

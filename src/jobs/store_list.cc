@@ -65,8 +65,8 @@ Page<Job> make_page(const ListQuery& query, std::vector<Job> found) {
 }  // namespace
 
 JobSummary summary_of(const TrainingJob& job) {
-  return {job.id,      job.name,     job.arn,  job.status, job.secondary_status,
-          job.created, job.modified, job.ended};
+  return {job.id,      job.name,     job.arn,   job.status, job.secondary_status,
+          job.created, job.modified, job.ended, job.warm};
 }
 
 Result<Page<JobSummary>> Store::list(const ListQuery& query) {

@@ -101,7 +101,7 @@ TEST_F(StoreTest, ARecordsIdAndVersionTellItsContentsForEver) {
       continue;
     } else if (draw(2, i, 6) < 3) {
       ASSERT_TRUE(store_->replace_request(name, loaded->version, fmt::format("{{\"n\":{}}}", i),
-                                          std::nullopt));
+                                          std::nullopt, loaded->warm));
     } else {
       TrainingJob job = *loaded;
       job.limits = std::to_string(i);
@@ -116,6 +116,35 @@ TEST_F(StoreTest, ARecordsIdAndVersionTellItsContentsForEver) {
   }
   EXPECT_GT(removed, 20u);
   EXPECT_EQ(store_->version("nobody").error().code, Code::kNotFound);
+}
+
+TEST_F(StoreTest, AJobAndTheOneWhosePoolItTakesAreSavedTogetherOrNotAtAll) {
+  add("a", 0);
+  TrainingJob left = *store_->load("a");
+  const std::uint64_t version = left.version;
+  left.warm = {"Reused", "a.f00d", std::chrono::seconds{60}, at(1), std::chrono::milliseconds{5},
+               "before", "b"};
+  ++left.version;
+  TrainingJob next = new_training_job("b", at(2));
+  next.warm = {"InUse", "a.f00d", std::chrono::seconds{0}, std::nullopt, {}, "a", ""};
+  EXPECT_EQ(store_->insert(next, Store::Change{left, version + 1}).error().code, Code::kAborted);
+  EXPECT_EQ(store_->load("b").error().code, Code::kNotFound);
+  ASSERT_TRUE(store_->insert(next, Store::Change{left, version}));
+  EXPECT_EQ(store_->load("a")->warm, left.warm);
+  EXPECT_EQ(store_->load("b")->warm, next.warm);
+
+  next = *store_->load("b");
+  next.warm.status = "Available";
+  next.status = "Completed";
+  EXPECT_EQ(store_->save(next, next.version, Store::Change{left, version}).error().code,
+            Code::kAborted);
+  EXPECT_EQ(store_->load("b")->warm.status, "InUse");
+  EXPECT_TRUE(store_->load_warm()->empty());
+  ASSERT_TRUE(store_->save(next, next.version));
+  ASSERT_EQ(store_->load_warm()->size(), 1u);
+  const auto listed = *store_->list({.warm_status_equals = "Reused"});
+  ASSERT_EQ(listed.jobs.size(), 1u);
+  EXPECT_EQ(listed.jobs[0].warm.reused_by, "b");
 }
 
 TEST_F(StoreTest, OfTwoCreatesOfANameOneWins) {

@@ -21,18 +21,22 @@ struct TestJob {
   bool spot = false;
   int max_wait = 3600;  // of a spot job, seconds
   int retries = 0;
+  int keep_alive = 0;  // seconds
+  std::string role = "r";
 };
 
 inline std::string request_for(const TestJob& job) {
   return fmt::format(
-      R"({{"TrainingJobName":"{}","RoleArn":"arn:aws:iam::000000000000:role/r",
+      R"({{"TrainingJobName":"{}","RoleArn":"arn:aws:iam::000000000000:role/{}",
           "AlgorithmSpecification":{{"TrainingInputMode":"File",
             "TrainingImage":"000000000000.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.13.1"}},
           "HyperParameters":{{"work_ms":"{}","outcome":"{}"}},
           "OutputDataConfig":{{"S3OutputPath":"s3://out/prefix/"}},
-          "ResourceConfig":{{"InstanceType":"{}","InstanceCount":1,"VolumeSizeInGB":1}},
+          "ResourceConfig":{{"InstanceType":"{}","InstanceCount":1,"VolumeSizeInGB":1{}}},
           "StoppingCondition":{{"MaxRuntimeInSeconds":{}{}}}{}}})",
-      job.name, job.work_ms, job.outcome, job.instance_type, std::min(60, job.max_wait),
+      job.name, job.role, job.work_ms, job.outcome, job.instance_type,
+      job.keep_alive > 0 ? fmt::format(R"(,"KeepAlivePeriodInSeconds":{})", job.keep_alive) : "",
+      std::min(60, job.max_wait),
       job.spot ? fmt::format(R"(,"MaxWaitTimeInSeconds":{})", job.max_wait) : "",
       std::string{job.spot ? R"(,"EnableManagedSpotTraining":true)" : ""} +
           (job.retries > 0

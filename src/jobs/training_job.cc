@@ -52,6 +52,29 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
   if (job.started) job.ended = at;
 }
 
+std::chrono::milliseconds held_for_nobody(const WarmPool& pool, Time now) {
+  if (!pool.available) return std::chrono::milliseconds{0};
+  // A clock that jumped, or a server that was away, costs nobody more than was asked for.
+  return std::clamp<std::chrono::milliseconds>(now - *pool.available, std::chrono::milliseconds{0},
+                                               pool.keep_alive);
+}
+
+// The job has ended. Instances that were lost, or never there, are none to keep.
+void leave_pool(TrainingJob& job, bool had_instances) {
+  WarmPool& pool = job.warm;
+  if (pool.status != kWarmInUse) return;
+  const bool kept =
+      had_instances && pool.keep_alive.count() > 0 && !job.failure_reason.starts_with(kOurFault);
+  pool.status = kept ? kWarmAvailable : kWarmTerminated;
+  if (kept) pool.available = job.modified;
+}
+
+void end_pool(TrainingJob& job, std::string_view status, Time at) {
+  job.warm.retained = held_for_nobody(job.warm, at);
+  job.warm.status = status;
+  job.modified = at;
+}
+
 // The present attempt is over: its time is added up, and its share of the host is given back.
 // `ran` is what the agent measured by a clock that does not jump; where wall time agrees with it,
 // wall time counts, so that the sum is that of the transitions. Where it measured nothing, wall
@@ -225,6 +248,16 @@ Error ended_already(const TrainingJob& job) {
       fmt::format("training job '{}' has already ended: its status is {}", job.name, job.status)};
 }
 
+Error no_warm_pool(const TrainingJob& job) {
+  return Error{Code::kFailedPrecondition,
+               job.warm.status.empty()
+                   ? fmt::format("training job '{}' has no warm pool: it was created without "
+                                 "KeepAlivePeriodInSeconds",
+                                 job.name)
+                   : fmt::format("training job '{}' is {} and its warm pool is {}, not Available",
+                                 job.name, job.status, job.warm.status)};
+}
+
 struct Advance {
   TrainingJob& job;
   Time now;  // never before job.modified
@@ -243,11 +276,16 @@ struct Advance {
     return true;
   }
 
-  Result<bool> operator()(const CapacityGranted&) const {
+  Result<bool> operator()(const CapacityGranted& event) const {
     if (job.terminal()) return ended_already(job);
     if (job.admitted) return false;
     job.admitted = true;
     job.attempts.admitted = now;
+    if (!event.pool.empty()) {
+      job.warm.name = event.pool;
+      job.warm.of = event.pool_of;
+      job.warm.status = kWarmInUse;
+    }
     move_to(job, "Starting", "Launching requested ML instances", now);
     return true;
   }
@@ -344,6 +382,33 @@ struct Advance {
     move_to(job, "Stopping", "Stopping the training job: MaxWaitTimeInSeconds is over", now);
     return true;
   }
+
+  Result<bool> operator()(const WarmPoolTaken& event) const {
+    if (job.warm.status == kWarmReused && job.warm.reused_by == event.by) return false;
+    if (job.warm.status != kWarmAvailable) return no_warm_pool(job);
+    job.warm.reused_by = event.by;
+    end_pool(job, kWarmReused, now);
+    return true;
+  }
+
+  Result<bool> operator()(const WarmPoolEnded&) const {
+    if (job.warm.status == kWarmTerminated) return false;
+    if (job.warm.status != kWarmAvailable) return no_warm_pool(job);
+    end_pool(job, kWarmTerminated, now);
+    return true;
+  }
+
+  Result<bool> operator()(const KeepAliveChanged& event) const {
+    WarmPool& pool = job.warm;
+    if (pool.status != kWarmInUse && pool.status != kWarmAvailable) return no_warm_pool(job);
+    if (pool.keep_alive == event.keep_alive) return false;
+    if (pool.status == kWarmAvailable && event.keep_alive.count() == 0) {
+      end_pool(job, kWarmTerminated, now);
+    }
+    pool.keep_alive = event.keep_alive;
+    job.modified = now;
+    return true;
+  }
 };
 
 }  // namespace
@@ -357,7 +422,11 @@ TrainingJob new_training_job(std::string name, Time now) {
 }
 
 std::vector<Effect> effects_due(const TrainingJob& job) {
-  if (job.terminal()) return {Effect::kReleaseCapacity};
+  if (job.terminal()) {
+    std::vector<Effect> due = {Effect::kReleaseCapacity};
+    if (job.warm.status == kWarmTerminated) due.push_back(Effect::kRemoveWarmPool);
+    return due;
+  }
   if (!job.admitted) return {};
   std::vector<Effect> due = {Effect::kLaunchAgent};
   if (ending(job)) due.push_back(Effect::kStopAgent);
@@ -380,6 +449,12 @@ JobTimes job_times(const TrainingJob& job, Time now) {
   return {seconds(trained), seconds(part * std::chrono::duration<double>(trained))};
 }
 
+std::int64_t warm_seconds(const WarmPool& pool, Time now) {
+  const bool idle = pool.status == kWarmAvailable;
+  return std::chrono::ceil<std::chrono::seconds>(idle ? held_for_nobody(pool, now) : pool.retained)
+      .count();
+}
+
 std::chrono::seconds runtime_left(const TrainingJob& job) {
   const auto trained = std::chrono::floor<std::chrono::seconds>(job.attempts.trained);
   return std::max(job.terms.max_runtime - trained, std::chrono::seconds{1});
@@ -387,11 +462,18 @@ std::chrono::seconds runtime_left(const TrainingJob& job) {
 
 Result<Step> advance(TrainingJob job, const Event& event, Time now) {
   const bool was_terminal = job.terminal();
+  const std::string pool_was = job.warm.status;
+  const bool had_instances =
+      std::holds_alternative<AgentEvent>(event) && job.attempts.began.has_value();
   const bool changed = TRY(std::visit(Advance{job, std::max(now, job.modified)}, event));
+  if (job.terminal() && !was_terminal) leave_pool(job, had_instances);
   if (changed) ++job.version;
   Step step{std::move(job), {}};
   if (step.job.terminal()) {
     if (!was_terminal) step.effects = {Effect::kReleaseCapacity};
+    if (step.job.warm.status == kWarmTerminated && pool_was != kWarmTerminated) {
+      step.effects.push_back(Effect::kRemoveWarmPool);
+    }
   } else if (std::holds_alternative<CapacityGranted>(event)) {
     step.effects = {Effect::kLaunchAgent};
   } else if (std::holds_alternative<StopRequested>(event) ||

@@ -56,6 +56,26 @@ struct Attempts {
   std::chrono::milliseconds trained{0};  // of those that have ended; waiting between them is none
 };
 
+// What KeepAlivePeriodInSeconds keeps of a job's instances for a matching job that follows
+// (warm_pools.h): their share of the host, and a folder that both jobs' programs write to. The pool
+// of a job is one with those of the jobs that it took it over from; only the last of them holds it.
+struct WarmPool {
+  // WarmPoolStatus: InUse until the job has ended, then Available, Reused or Terminated; the last
+  // two are final. Empty: the job has none.
+  std::string status;
+  std::string name;                       // of its folder; no other pool ever has it
+  std::chrono::seconds keep_alive{0};     // after the end of the job
+  std::optional<Time> available;          // since when nobody has used it
+  std::chrono::milliseconds retained{0};  // how long it was Available
+  std::string of;                         // the job that it was taken over from; empty: made new
+  std::string reused_by;
+  bool operator==(const WarmPool&) const = default;
+};
+inline constexpr std::string_view kWarmInUse = "InUse";
+inline constexpr std::string_view kWarmAvailable = "Available";
+inline constexpr std::string_view kWarmReused = "Reused";
+inline constexpr std::string_view kWarmTerminated = "Terminated";
+
 struct TrainingJob {
   std::uint64_t id = 0;  // by order of creation; the store gives it
   std::string name;
@@ -84,6 +104,7 @@ struct TrainingJob {
   std::uint64_t journal_sequence = 0;  // the last agent event that was taken in
   Terms terms;
   Attempts attempts;
+  WarmPool warm;
   std::uint64_t version = 0;  // of the record: each transition adds one
 
   [[nodiscard]] bool terminal() const {
@@ -97,9 +118,12 @@ TrainingJob new_training_job(std::string name, Time now);
 // What can happen to a job.
 struct Queued {
   std::string why;
-};                          // the host is full: what is missing and who uses it
-struct CapacityGranted {};  // the job has its share of the host
-struct AgentEvent {         // from the journal (agent/spec.h)
+};                        // the host is full: what is missing and who uses it
+struct CapacityGranted {  // the job has its share of the host
+  std::string pool{};     // and with it the warm pool of that name,
+  std::string pool_of{};  // which this job leaves to it
+};
+struct AgentEvent {  // from the journal (agent/spec.h)
   std::uint64_t sequence = 0;
   std::string kind;
   std::string message;
@@ -115,11 +139,19 @@ struct InterruptRequested {  // a spot job is to give its share back
   std::string why;
 };
 struct WaitExceeded {};  // MaxWaitTimeInSeconds is over
-using Event = std::variant<Queued, CapacityGranted, AgentEvent, StopRequested, AgentLost,
-                           InterruptRequested, WaitExceeded>;
+struct WarmPoolTaken {   // a matching job has come
+  std::string by;
+};
+struct WarmPoolEnded {};   // its time is over, or its room is wanted
+struct KeepAliveChanged {  // UpdateTrainingJob; 0 ends an Available pool
+  std::chrono::seconds keep_alive{0};
+};
+using Event =
+    std::variant<Queued, CapacityGranted, AgentEvent, StopRequested, AgentLost, InterruptRequested,
+                 WaitExceeded, WarmPoolTaken, WarmPoolEnded, KeepAliveChanged>;
 
 // What is to be done after the commit; each may be done twice without harm.
-enum class Effect { kLaunchAgent, kStopAgent, kInterruptAgent, kReleaseCapacity };
+enum class Effect { kLaunchAgent, kStopAgent, kInterruptAgent, kReleaseCapacity, kRemoveWarmPool };
 
 struct Step {
   TrainingJob job;
@@ -145,6 +177,8 @@ struct JobTimes {
   std::int64_t billable = 0;
 };
 JobTimes job_times(const TrainingJob& job, Time now);
+// How long its warm pool has been held for nobody, in seconds of one instance, rounded up.
+std::int64_t warm_seconds(const WarmPool& pool, Time now);
 // How long the next attempt may run: what is left of MaxRuntimeInSeconds, at least a second.
 std::chrono::seconds runtime_left(const TrainingJob& job);
 

@@ -43,6 +43,12 @@ Event to_event(const Happening& happening, const TrainingJob& job) {
       return InterruptRequested{"room"};
     case 6:
       return WaitExceeded{};
+    case 7:
+      return WarmPoolTaken{happening.kind % 2 == 0 ? "next" : "another"};
+    case 8:
+      return WarmPoolEnded{};
+    case 9:
+      return KeepAliveChanged{std::chrono::seconds{happening.kind}};
     default:
       return AgentEvent{
           static_cast<std::uint64_t>(std::max<std::int64_t>(
@@ -59,7 +65,8 @@ rc::Gen<Happening> any_happening() {
   return rc::gen::build<Happening>(
       rc::gen::set(
           &Happening::what,
-          rc::gen::weightedElement<int>({{2, 0}, {6, 1}, {1, 2}, {1, 3}, {24, 4}, {4, 5}, {1, 6}})),
+          rc::gen::weightedElement<int>(
+              {{2, 0}, {6, 1}, {1, 2}, {1, 3}, {24, 4}, {4, 5}, {1, 6}, {2, 7}, {1, 8}, {1, 9}})),
       rc::gen::set(&Happening::now, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::agent_time, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::sequence_step,
@@ -93,6 +100,11 @@ void play(const std::vector<Happening>& story, const Check& check) {
   job.terms.max_runtime = std::chrono::seconds{8};
   job.terms.price_per_hour = 3;
   job.terms.spot_price_per_hour = 1;
+  if (!job.terms.spot && story.size() % 8 == 0) {
+    job.warm.status = kWarmInUse;
+    job.warm.name = "a.f00d";
+    job.warm.keep_alive = std::chrono::seconds{2};
+  }
   for (const Happening& happening : story) {
     const Event event = to_event(happening, job);
     Result<Step> outcome = advance(job, event, at(happening.now));
@@ -106,7 +118,10 @@ RC_GTEST_PROP(TrainingJobProperty, ATerminalStateIsNeverLeft, ()) {
     if (!before.terminal() || !outcome) return;
     RC_ASSERT(outcome->job.status == before.status);
     RC_ASSERT(outcome->job.transitions.size() == before.transitions.size());
-    RC_ASSERT(outcome->effects.empty());
+    const bool ends_pool =
+        before.warm.status == kWarmAvailable && outcome->job.warm.status == kWarmTerminated;
+    RC_ASSERT(outcome->effects ==
+              (ends_pool ? std::vector{Effect::kRemoveWarmPool} : std::vector<Effect>{}));
   });
 }
 
@@ -151,7 +166,8 @@ RC_GTEST_PROP(TrainingJobProperty, TheVersionCountsTheChanges, ()) {
                        outcome->job.journal_sequence != before.journal_sequence ||
                        outcome->job.admitted != before.admitted ||
                        outcome->job.attempts.wait_exceeded != before.attempts.wait_exceeded ||
-                       outcome->job.stop_requested != before.stop_requested;
+                       outcome->job.stop_requested != before.stop_requested ||
+                       outcome->job.warm != before.warm;
     RC_ASSERT(outcome->job.version == before.version + (moved ? 1 : 0));
   });
 }
@@ -251,6 +267,39 @@ RC_GTEST_PROP(TrainingJobProperty, TheTimeOfAHostThatIsDownIsNotBilled, ()) {
   }
   const std::chrono::milliseconds most = job.terms.max_runtime + std::chrono::minutes{11};
   RC_ASSERT(trained <= most.count());
+}
+
+// A pool goes one way, and ends once: taken by one job or terminated; a job that runs has it in
+// use.
+RC_GTEST_PROP(TrainingJobProperty, AWarmPoolHasOneUserAndOneEnd, ()) {
+  const auto place = [](std::string_view status) {
+    return status.empty() ? -1 : status == kWarmInUse ? 0 : status == kWarmAvailable ? 1 : 2;
+  };
+  play(any_story(),
+       [&](const TrainingJob& before, const Event& event, const Result<Step>& outcome) {
+         if (!outcome) return;
+         const WarmPool& pool = outcome->job.warm;
+         RC_ASSERT(pool.name == before.warm.name);
+         RC_ASSERT(place(pool.status) >= place(before.warm.status));
+         RC_ASSERT((place(pool.status) == 0) == (!pool.name.empty() && !outcome->job.terminal()));
+         if (place(before.warm.status) == 2) RC_ASSERT(pool == before.warm);
+         RC_ASSERT((pool.status == kWarmReused) == !pool.reused_by.empty());
+         if (pool.status == kWarmAvailable && before.warm.status != kWarmAvailable) {
+           RC_ASSERT(before.attempts.began && pool.keep_alive.count() > 0);
+           RC_ASSERT(std::holds_alternative<AgentEvent>(event));
+           RC_ASSERT(pool.available == outcome->job.ended);
+         }
+         if (place(pool.status) == 2) {
+           RC_ASSERT(pool.retained.count() >= 0 && pool.retained <= std::chrono::seconds{10});
+           RC_ASSERT(pool.available || pool.retained.count() == 0);
+         }
+         const bool of_the_pool = std::holds_alternative<WarmPoolTaken>(event) ||
+                                  std::holds_alternative<WarmPoolEnded>(event);
+         if (!of_the_pool) return;
+         const Result<Step> again = advance(outcome->job, event, at(9000));
+         RC_ASSERT(again.has_value());
+         RC_ASSERT(again->job.version == outcome->job.version);
+       });
 }
 
 // What is not at its end is in the queue, or has an agent due: it cannot hang.

@@ -69,7 +69,8 @@ TrainingJob read_job(const Rows& rows) {
   job.attempts = attempts_from_text(rows.bytes(24));
   if (rows.bytes(24).empty()) add_up_single_attempt(job);
   job.created_by = rows.text(25);
-  job.request_json = rows.text(26);
+  job.warm = warm_from_text(rows.bytes(26), rows.bytes(27));
+  job.request_json = rows.text(28);
   return job;
 }
 
@@ -98,6 +99,7 @@ JobSummary read_summary(const Rows& rows) {
   job.created = time(5);
   job.modified = time(6);
   if (!rows.null(7)) job.ended = time(7);
+  job.warm = warm_from_text(rows.bytes(8), rows.bytes(9));
   return job;
 }
 
@@ -106,15 +108,16 @@ Result<std::int64_t> insert_job(Database& database, const TrainingJob& job) {
   const std::string metrics = to_text(job.final_metrics);
   const std::string terms = to_text(job.terms);
   const std::string attempts = to_text(job.attempts);
+  const std::string warm = to_text(job.warm);
   TRY(database.run("UPDATE ids SET last = max(last, (SELECT coalesce(max(id), 0) FROM jobs)) + 1"));
   TRY(database.run(
       "INSERT INTO jobs(id, name, arn, status, secondary_status, failure_reason, created, "
       "modified, "
       "started, ended, model_uri, limits, warnings, final_metrics, invocation_id, log_stream, "
       "vcpus, memory_gib, gpus, admitted, stop_requested, journal_sequence, version, terms, "
-      "attempts, created_by) "
+      "attempts, created_by, warm_status, warm) "
       "VALUES((SELECT last FROM ids), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
-      "?, ?, ?, ?, ?)",
+      "?, ?, ?, ?, ?, ?, ?)",
       {job.name,
        job.arn,
        job.status,
@@ -139,7 +142,9 @@ Result<std::int64_t> insert_job(Database& database, const TrainingJob& job) {
        static_cast<std::int64_t>(job.version),
        terms,
        attempts,
-       job.created_by}));
+       job.created_by,
+       job.warm.status,
+       warm}));
   const std::int64_t id = database.last_id();
   TRY(database.run("INSERT INTO requests(job, body) VALUES(?, ?)", {id, job.request_json}));
   TRY(append_transitions(database, id, job, 0));
@@ -151,15 +156,17 @@ Result<void> update_job(Database& database, std::int64_t id, const TrainingJob& 
   const std::string warnings = to_text(job.warnings);
   const std::string metrics = to_text(job.final_metrics);
   const std::string attempts = to_text(job.attempts);
+  const std::string warm = to_text(job.warm);
   TRY(database.run(
       "UPDATE jobs SET status = ?, secondary_status = ?, failure_reason = ?, modified = ?, "
       "started = ?, ended = ?, limits = ?, warnings = ?, final_metrics = ?, admitted = ?, "
-      "stop_requested = ?, journal_sequence = ?, version = ?, attempts = ? WHERE id = ?",
+      "stop_requested = ?, journal_sequence = ?, version = ?, attempts = ?, "
+      "warm_status = ?, warm = ? WHERE id = ?",
       {job.status, job.secondary_status, job.failure_reason, to_epoch_milliseconds(job.modified),
        or_null(job.started), or_null(job.ended), job.limits, warnings, metrics,
        std::int64_t{job.admitted}, std::int64_t{job.stop_requested},
        static_cast<std::int64_t>(job.journal_sequence), static_cast<std::int64_t>(job.version),
-       attempts, id}));
+       attempts, job.warm.status, warm, id}));
   return append_transitions(database, id, job, from);
 }
 

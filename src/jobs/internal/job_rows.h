@@ -17,13 +17,13 @@ inline constexpr std::string_view kJobColumns =
     "id, name, arn, status, secondary_status, failure_reason, created, modified, started, ended, "
     "model_uri, limits, warnings, final_metrics, invocation_id, log_stream, vcpus, memory_gib, "
     "gpus, admitted, stop_requested, journal_sequence, version, terms, attempts, created_by, "
-    "(SELECT body FROM requests WHERE job = id)";
+    "warm_status, warm, (SELECT body FROM requests WHERE job = id)";
 TrainingJob read_job(const sqlite::Rows& rows);
 Result<void> read_transitions(sqlite::Database& database, TrainingJob& job);
 
 // What read_summary() reads.
 inline constexpr std::string_view kSummaryColumns =
-    "id, name, arn, status, secondary_status, created, modified, ended";
+    "id, name, arn, status, secondary_status, created, modified, ended, warm_status, warm";
 JobSummary read_summary(const sqlite::Rows& rows);
 
 // The row of a new job, its request and its transitions; gives its id.

@@ -20,7 +20,7 @@ std::string fingerprint(const ListQuery& query) {
       fmt::format("{}\n{}\n{} {} {} {} {} {}", query.name_contains, query.status_equals,
                   time(query.created_after), time(query.created_before), time(query.modified_after),
                   time(query.modified_before), static_cast<int>(query.sort_by), query.ascending) +
-      query.filter_id;
+      query.warm_status_equals + query.filter_id;
   return sha256_hex(text).substr(0, 16);
 }
 
@@ -98,6 +98,9 @@ Sql listing_sql(std::string_view columns, const ListQuery& query, Part part, con
   }
   if (!query.name_contains.empty()) sql.where("instr(name, ?) > 0", query.name_contains);
   if (!query.status_equals.empty()) sql.where("status = ?", query.status_equals);
+  if (!query.warm_status_equals.empty()) {
+    sql.where("warm_status = ? AND warm_status <> ''", query.warm_status_equals);
+  }
   if (query.created_after) sql.where("created > ?", at(query.created_after));
   if (query.created_before) sql.where("created < ?", at(query.created_before));
   if (query.modified_after) sql.where("modified > ?", at(query.modified_after));

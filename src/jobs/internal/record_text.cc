@@ -147,4 +147,30 @@ Attempts attempts_from_text(std::string_view text) {
   return attempts;
 }
 
+std::string to_text(const WarmPool& pool) {
+  if (pool.status.empty()) return {};
+  return json::serialize(json::object{{"name", pool.name},
+                                      {"keep_alive", pool.keep_alive.count()},
+                                      {"available", or_null(pool.available)},
+                                      {"retained_ms", pool.retained.count()},
+                                      {"of", pool.of},
+                                      {"reused_by", pool.reused_by}});
+}
+
+WarmPool warm_from_text(std::string_view status, std::string_view text) {
+  WarmPool pool;
+  if (status.empty()) return pool;
+  pool.status = status;
+  const Parsed parsed{text};
+  const json::value* value = &*parsed;
+  if (!value->is_object()) return pool;
+  pool.name = find_string(*value, "name").value_or("");
+  pool.keep_alive = std::chrono::seconds{find_int(*value, "keep_alive").value_or(0)};
+  pool.available = time_of(*value, "available");
+  pool.retained = std::chrono::milliseconds{find_int(*value, "retained_ms").value_or(0)};
+  pool.of = find_string(*value, "of").value_or("");
+  pool.reused_by = find_string(*value, "reused_by").value_or("");
+  return pool;
+}
+
 }  // namespace atelier::jobs::internal

@@ -58,6 +58,12 @@ const std::vector<std::string>& store_schema() {
       R"(
     CREATE TABLE ids(last INTEGER NOT NULL) STRICT;
     INSERT INTO ids SELECT coalesce(max(id), 0) FROM jobs;
+  )",
+      // Warm pools. Their status stands apart, for listings and for the few that are Available.
+      R"(
+    ALTER TABLE jobs ADD COLUMN warm_status TEXT NOT NULL DEFAULT '';
+    ALTER TABLE jobs ADD COLUMN warm TEXT NOT NULL DEFAULT '';
+    CREATE INDEX jobs_by_warm_status ON jobs(warm_status, created, id) WHERE warm_status <> '';
   )"};
   return steps;
 }

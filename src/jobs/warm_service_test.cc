@@ -1,0 +1,215 @@
+// Warm pools from job to job, with real agents' processes (jobs/fake_agent.cc).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "jobs/request.h"
+#include "jobs/service.h"
+#include "jobs/testing.h"
+
+namespace atelier::jobs {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using testing::TestJob;
+using testing::wait_for_end;
+using testing::wait_until;
+
+class WarmServiceTest : public ::testing::Test {
+ protected:
+  TempFolder folder_ = *TempFolder::create();
+  ServiceOptions options_ = testing::options_for(folder_.path() / "jobs", FAKE_AGENT);
+  std::unique_ptr<Service> service_;
+
+  WarmServiceTest() { options_.scan_interval = std::chrono::hours{1}; }
+  void open_and_run() {
+    service_.reset();
+    auto service = Service::open(options_, system_clock());
+    ASSERT_TRUE(service) << service.error().message;
+    service_ = *std::move(service);
+    service_->run();
+  }
+  void create(const TestJob& job) {
+    const auto arn = service_->create({testing::request_for(job), "", "arn:aws:iam::0:user/ada"});
+    ASSERT_TRUE(arn) << arn.error().message;
+  }
+  TrainingJob job(const std::string& name) { return *service_->describe(name); }
+  TrainingJob run(const TestJob& wanted) {
+    create(wanted);
+    return wait_for_end(*service_, wanted.name);
+  }
+  TrainingJob wait_for_pool(const std::string& name, std::string_view status) {
+    return wait_until(*service_, name,
+                      [&](const TrainingJob& job) { return job.warm.status == status; });
+  }
+  fs::path pool(const TrainingJob& job) { return folder_.path() / "warm" / job.warm.name; }
+  // Whose programs have used it, in their order.
+  std::string users(const TrainingJob& job) { return read_file(pool(job) / "jobs").value_or("-"); }
+  // Removals come after the commit, on the engine's thread; the test's time-out is the limit.
+  void wait_until_gone(const fs::path& path) {
+    while (fs::exists(path))
+      service_->wait_for_change(~std::uint64_t{0}, std::chrono::milliseconds{5});
+  }
+  void keep_alive(const std::string& name, int seconds) {
+    const auto changed =
+        service_->change_request(name, [&](const TrainingJob&, std::string& text) -> Result<bool> {
+          json::value request = *parse_json(text);
+          request.at("ResourceConfig").as_object()["KeepAlivePeriodInSeconds"] = seconds;
+          text = json::serialize(request);
+          return true;
+        });
+    ASSERT_TRUE(changed) << changed.error().message;
+  }
+};
+
+TEST_F(WarmServiceTest, AMatchingJobTakesThePoolOverAtOnceAndLeavesItAgain) {
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  EXPECT_EQ(first.warm.status, "Available");
+  EXPECT_EQ(first.warm.available, first.ended);
+  const TrainingJob second = run({.name = "b", .keep_alive = 600});
+  EXPECT_EQ(second.warm.of, "a");
+  EXPECT_EQ(second.warm.name, first.warm.name);
+  EXPECT_EQ(second.warm.status, "Available");
+  EXPECT_EQ(users(second), "a\nb\n");
+  const TrainingJob left = job("a");
+  EXPECT_EQ(left.warm.status, "Reused");
+  EXPECT_EQ(left.warm.reused_by, "b");
+  EXPECT_EQ(left.status, "Completed");
+  EXPECT_GE(left.warm.retained, second.created - *first.ended);
+  EXPECT_LE(left.warm.retained, second.transitions[1].start - *first.ended);
+}
+
+TEST_F(WarmServiceTest, AJobOfAnotherRoleOrOfNoPeriodHasNoPartInItButTheLastUserMay) {
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  const TrainingJob other = run({.name = "other", .keep_alive = 600, .role = "another"});
+  EXPECT_EQ(other.warm.of, "");
+  EXPECT_NE(other.warm.name, first.warm.name);
+  EXPECT_EQ(users(other), "other\n");
+  EXPECT_EQ(run({.name = "spot", .spot = true}).warm.status, "") << "a spot job takes none";
+  EXPECT_EQ(job("a").warm.status, "Available");
+  const TrainingJob last = run({.name = "last"});
+  EXPECT_EQ(last.warm.of, "a");
+  EXPECT_EQ(last.warm.status, "Terminated");
+  wait_until_gone(pool(first));
+  EXPECT_TRUE(fs::exists(pool(other)));
+}
+
+TEST_F(WarmServiceTest, AnEndedPeriodGivesTheRoomAndTheFolderBack) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 1});
+  const TrainingJob over = wait_for_pool("a", kWarmTerminated);
+  EXPECT_EQ(over.warm.status, "Terminated");
+  EXPECT_EQ(over.warm.retained, std::chrono::seconds{1});
+  wait_until_gone(pool(first));
+  EXPECT_EQ(run({.name = "b", .keep_alive = 600}).warm.of, "");
+}
+
+TEST_F(WarmServiceTest, AJobThatWaitsTakesTheRoomOfAPoolThatNobodyUses) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  const TrainingJob other = run({.name = "other", .spot = true, .role = "another"});
+  EXPECT_EQ(other.status, "Completed");
+  EXPECT_THAT(other.transitions[1].message, HasSubstr("used by the warm pool of a"));
+  EXPECT_EQ(job("a").warm.status, "Terminated");
+  wait_until_gone(pool(first));
+}
+
+TEST_F(WarmServiceTest, TheFirstOfTheLineGetsThePoolThatFitsItWithoutItsEnd) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  create({.name = "a", .work_ms = 60000, .keep_alive = 600});
+  wait_until(*service_, "a", [](const TrainingJob& job) { return job.attempts.began.has_value(); });
+  create({.name = "b", .keep_alive = 600});
+  create({.name = "c", .keep_alive = 600});
+  EXPECT_EQ(job("b").secondary_status, "Pending");
+  ASSERT_TRUE(service_->stop("a"));
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
+  wait_for_end(*service_, "b");
+  const TrainingJob last = wait_for_end(*service_, "c");
+  EXPECT_EQ(job("a").warm.reused_by, "b");
+  EXPECT_EQ(job("b").warm.reused_by, "c");
+  EXPECT_EQ(last.warm.of, "b");
+  EXPECT_EQ(last.warm.name, job("a").warm.name);
+}
+
+TEST_F(WarmServiceTest, InstancesThatWereLostOrNeverThereAreNotKept) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  create({.name = "lost", .work_ms = 200, .outcome = "die", .keep_alive = 600});
+  create({.name = "waits", .keep_alive = 600});
+  ASSERT_TRUE(service_->stop("waits"));
+  const TrainingJob waits = job("waits");
+  EXPECT_EQ(waits.warm.status, "Terminated");
+  EXPECT_EQ(waits.warm.retained.count(), 0);
+  const TrainingJob lost = wait_for_end(*service_, "lost");
+  EXPECT_EQ(lost.warm.status, "Terminated");
+  wait_until_gone(pool(lost));
+  EXPECT_EQ(run({.name = "wrong", .outcome = "failed", .keep_alive = 600}).warm.status, "Available")
+      << "a program that failed has left its instances whole";
+}
+
+TEST_F(WarmServiceTest, ARestartKeepsPoolsTheirTimeAndTheirRoomAndRemovesWhatIsLeftOfOthers) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  ASSERT_TRUE(make_folders(folder_.path() / "warm" / "gone.f00d" / "algo-1"));
+  open_and_run();
+  wait_until_gone(folder_.path() / "warm" / "gone.f00d");
+  EXPECT_TRUE(fs::exists(pool(first)));
+  const TrainingJob second = run({.name = "b", .keep_alive = 1});
+  EXPECT_EQ(second.warm.of, "a");
+  EXPECT_EQ(users(second), "a\nb\n");
+  service_.reset();  // its time is over while nobody is there
+  open_and_run();
+  EXPECT_EQ(wait_for_pool("b", kWarmTerminated).warm.retained, std::chrono::seconds{1});
+  wait_until_gone(pool(first));
+}
+
+TEST_F(WarmServiceTest, ThePeriodCanBeChangedAndEnded) {
+  open_and_run();
+  create({.name = "a", .work_ms = 60000, .keep_alive = 600});
+  keep_alive("a", 300);
+  EXPECT_EQ(job("a").warm.keep_alive, std::chrono::seconds{300});
+  wait_until(*service_, "a", [](const TrainingJob& job) { return job.attempts.began.has_value(); });
+  ASSERT_TRUE(service_->stop("a"));
+  EXPECT_EQ(wait_for_end(*service_, "a").warm.status, "Available");
+  keep_alive("a", 3600);
+  EXPECT_EQ(job("a").warm.status, "Available");
+  keep_alive("a", 0);
+  EXPECT_EQ(job("a").warm.status, "Terminated");
+  wait_until_gone(pool(job("a")));
+  EXPECT_EQ(run({.name = "b"}).warm.status, "");
+  const auto late = service_->change_request("b", [](const TrainingJob&, std::string& text) {
+    text = testing::request_for({.name = "b", .keep_alive = 60});
+    return Result<bool>{true};
+  });
+  EXPECT_THAT(late.error().message, HasSubstr("created without KeepAlivePeriodInSeconds"));
+  EXPECT_EQ(keep_alive_of(*parse_json(job("b").request_json)).count(), 0) << "nothing has changed";
+}
+
+TEST_F(WarmServiceTest, ADeletedJobTakesItsPoolWithItAndOneThatWasReusedDoesNot) {
+  open_and_run();
+  const auto remove = [&](const std::string& name) {
+    Result<void> removed = service_->remove(name);
+    while (!removed && removed.error().code == Code::kUnavailable) removed = service_->remove(name);
+    return removed.has_value();
+  };
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  const TrainingJob second = run({.name = "b", .keep_alive = 600});
+  ASSERT_TRUE(remove("a"));
+  EXPECT_EQ(users(second), "a\nb\n");
+  const TrainingJob again = run({.name = "a", .keep_alive = 600, .role = "another"});
+  EXPECT_NE(again.warm.name, first.warm.name) << "another pool, whatever the job is called";
+  ASSERT_TRUE(remove("b"));
+  wait_until_gone(pool(second));
+  EXPECT_TRUE(fs::exists(pool(again)));
+}
+
+}  // namespace
+}  // namespace atelier::jobs
