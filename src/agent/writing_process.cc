@@ -142,8 +142,9 @@ std::vector<ProcessId> processes_of(const std::vector<uid_t>& owners) {
       continue;
     }
     if (std::ranges::find(owners, info.st_uid) != owners.end()) {
-      const Dir fds{opendir(fmt::format("/proc/{}/fd", pid).c_str())};
-      found.push_back({pid, info.st_uid, info.st_gid, !fds && errno == EACCES});
+      char byte = 0;
+      const ssize_t got = readlink(fmt::format("/proc/{}/exe", pid).c_str(), &byte, 1);
+      found.push_back({pid, info.st_uid, info.st_gid, got < 0 && errno == EACCES});
     }
   }
   return found;
