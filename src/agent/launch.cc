@@ -139,6 +139,11 @@ Result<void> launch_agent(const fs::path& program, const fs::path& job_folder) {
   return {};
 }
 
+bool is_passing(const Error& error) {
+  return error.retry == Retry::kYes || error.code == Code::kIo ||
+         error.code == Code::kResourceExhausted;
+}
+
 bool agent_alive(const fs::path& job_folder) {
   const Result<UniqueFd> fd = open_file(job_folder / "agent.lock", O_RDONLY);
   if (!fd) return false;

@@ -115,19 +115,26 @@ Result<void> Members::start(const AgentSpec& spec) {
 }
 
 void Members::launch(Member& member) {
-  if (member.launches == kMaxLaunches) {
+  const auto now = std::chrono::steady_clock::now();
+  const bool out_of_patience = member.lacking && now - *member.lacking > kLaunchPatience;
+  if (member.launches == kMaxLaunches || out_of_patience) {
     const std::string last = member.last_error.empty() ? "" : ": " + member.last_error;
     member.end = InstanceEnd{
         member.host,
         failed(fmt::format("InternalServerError: {} agents were started and none brought it to "
                            "its end{}",
-                           kMaxLaunches, last)),
+                           member.launches, last)),
         clock_.now()};
     return;
   }
-  ++member.launches;
   const Result<void> launched = launch_agent(program_, member.folder);
   if (!launched) member.last_error = launched.error().message;
+  if (!launched && is_passing(launched.error())) {
+    if (!member.lacking) member.lacking = now;
+    return;  // with the next look
+  }
+  member.lacking.reset();
+  ++member.launches;
 }
 
 void Members::end_all() {

@@ -51,6 +51,7 @@ class Members {
     std::filesystem::path folder;
     int launches = 0;
     std::string last_error;
+    std::optional<std::chrono::steady_clock::time_point> lacking;  // what a start needs, since then
     std::optional<InstanceEnd> end;
   };
 

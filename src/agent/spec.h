@@ -158,6 +158,10 @@ std::vector<std::string> instance_hosts(const std::filesystem::path& job_folder)
 // returns once the agent holds its lock (or has failed to). The spec must be in the folder already.
 Result<void> launch_agent(const std::filesystem::path& program,
                           const std::filesystem::path& job_folder);
+// Whether that failed for what the host lacks for now (processes, memory, room on its disk), and
+// not for the agent itself: then it is worth another try for so long.
+bool is_passing(const Error& error);
+inline constexpr std::chrono::minutes kLaunchPatience{10};
 // Whether an agent holds the folder's lock now.
 bool agent_alive(const std::filesystem::path& job_folder);
 // Whether the job has ended and its agent was killed before it had removed what the job needs no

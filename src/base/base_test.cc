@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -103,6 +104,46 @@ TEST(Json, ErrorsSayWhereAndDepthIsBounded) {
   EXPECT_NE(parse_json("{\"a\":}").error().message.find("byte 5"), std::string::npos);
   EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')));
   EXPECT_FALSE(parse_json("{} x"));
+}
+
+TEST(RemoveTree, TakesWhateverAProgramCanLeaveAndFollowsNoLink) {
+  const TempFolder folder = *TempFolder::create();
+  const auto tree = folder.path() / "tree";
+  ASSERT_TRUE(make_folders(tree / "a/b"));
+  ASSERT_TRUE(make_folders(folder.path() / "kept"));
+  ASSERT_TRUE(replace_file(folder.path() / "kept/file", "x"));
+  std::filesystem::create_symlink(folder.path() / "kept", tree / "a/link");
+  std::filesystem::create_symlink(folder.path() / "kept/file", tree / "a/b/link");
+  ASSERT_EQ(mkfifo((tree / "a/fifo").c_str(), 0600), 0);
+  ASSERT_TRUE(make_folders(tree / "closed/inner/most"));
+  ASSERT_TRUE(replace_file(tree / "closed/inner/file", "x"));
+  ASSERT_EQ(chmod((tree / "closed/inner").c_str(), 0), 0);
+  ASSERT_EQ(chmod((tree / "closed").c_str(), 0500), 0);
+  const Result<void> removed = remove_tree(tree);
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_FALSE(std::filesystem::exists(tree));
+  EXPECT_EQ(*read_file(folder.path() / "kept/file"), "x");
+  EXPECT_TRUE(remove_tree(tree)) << "nothing there is fine";
+  std::filesystem::create_symlink(folder.path() / "kept", tree);
+  EXPECT_TRUE(remove_tree(tree));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "kept/file"));
+}
+
+TEST(RemoveTree, IsNotStoppedByDepth) {
+  const TempFolder folder = *TempFolder::create();
+  const auto tree = folder.path() / "tree";
+  ASSERT_TRUE(make_folders(tree));
+  UniqueFd deepest = *open_file(tree, O_RDONLY | O_DIRECTORY);
+  constexpr int kDepth = 5000;  // more than a process may have descriptors, or a path names
+  for (int depth = 0; depth < kDepth; ++depth) {
+    ASSERT_EQ(mkdirat(deepest.get(), "d", 0755), 0);
+    deepest = UniqueFd{openat(deepest.get(), "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    ASSERT_TRUE(deepest);
+  }
+  deepest.reset();
+  const Result<void> removed = remove_tree(tree);
+  EXPECT_TRUE(removed) << removed.error().message;
+  EXPECT_FALSE(std::filesystem::exists(tree));
 }
 
 TEST(Id, TokensHaveTheirLengthAndDiffer) {

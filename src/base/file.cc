@@ -130,13 +130,6 @@ Result<void> make_folders(const fs::path& path, mode_t mode) {
   return error_from_errno(quoted("mkdir", path), cause);
 }
 
-Result<void> remove_tree(const fs::path& path) {
-  std::error_code failure;
-  fs::remove_all(path, failure);
-  if (failure) return error_from_errno(quoted("remove", path), failure.value());
-  return {};
-}
-
 Result<UniqueFd> lock_file(const fs::path& path) {
   UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT, 0600));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {

@@ -47,7 +47,31 @@ struct Entry {
 
 std::int64_t now_seconds() { return std::int64_t{time(nullptr)}; }
 
-// All entries, in no order; those of downloads under way are left out, and removed when stale.
+// A download of another process holds the lock of its file (objects/s3_transfer.cc), however long
+// it waits for its server.
+bool is_abandoned(const fs::path& part) {
+  const Result<UniqueFd> fd = open_file(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+  return fd && flock(fd->get(), LOCK_EX | LOCK_NB) == 0;
+}
+
+// What downloads that were killed have left.
+void remove_abandoned_parts(const fs::path& folder) {
+  std::error_code failure;
+  for (fs::recursive_directory_iterator it{folder / "objects", failure}, end; it != end;
+       it.increment(failure)) {
+    struct stat info {};
+    if (failure || !it->path().native().ends_with(kPartEnd) ||
+        lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+      continue;
+    }
+    // One that was made a moment ago may not be locked yet.
+    if (info.st_mtim.tv_sec + kStaleSeconds < now_seconds() && is_abandoned(it->path())) {
+      unlink(it->path().c_str());
+    }
+  }
+}
+
+// All entries, in no order; those of downloads under way are left out.
 Result<std::vector<Entry>> entries_in(const fs::path& folder) {
   std::vector<Entry> entries;
   std::error_code failure;
@@ -56,10 +80,7 @@ Result<std::vector<Entry>> entries_in(const fs::path& folder) {
     if (failure) break;
     struct stat info {};
     if (lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    if (it->path().native().ends_with(kPartEnd)) {
-      if (info.st_mtim.tv_sec + kStaleSeconds < now_seconds()) unlink(it->path().c_str());
-      continue;
-    }
+    if (it->path().native().ends_with(kPartEnd)) continue;
     entries.push_back({it->path(), info.st_atim.tv_sec,
                        info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec,
                        static_cast<std::uint64_t>(info.st_size), info.st_nlink > 1});
@@ -222,6 +243,7 @@ Result<void> ObjectCache::make_room(std::uint64_t bytes, bool& room) const {
   room = bytes <= limit_bytes_;
   if (!room) return {};
   const UniqueFd lock = TRY(hold_eviction(folder_));
+  remove_abandoned_parts(folder_);
   std::vector<Entry> entries = TRY(entries_in(folder_));
   std::uint64_t total = 0;
   for (const Entry& entry : entries) total += entry.bytes;
@@ -449,6 +471,7 @@ Result<std::uint64_t> ObjectCache::clear(const fs::path& folder) {
   std::uint64_t freed = 0;
   if (!fs::exists(folder)) return freed;
   const UniqueFd lock = TRY(hold_eviction(folder));
+  remove_abandoned_parts(folder);
   for (const Entry& entry : TRY(entries_in(folder))) {
     if (!entry.linked && unlink(entry.path.c_str()) == 0) freed += entry.bytes;
   }

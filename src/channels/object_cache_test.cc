@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -251,6 +252,23 @@ TEST_F(ObjectCacheTest, AJobThatIsKilledWhileItDownloadsLeavesNothingThatIsTaken
   }
   EXPECT_EQ(fill("one", open()).from_cache, 0U);
   EXPECT_EQ(ObjectCache::status(cache_)->files, 20U);
+}
+
+TEST_F(ObjectCacheTest, ADownloadThatWaitsForLongIsNotTakenForOneThatWasKilled) {
+  const fs::path waits = cache_ / "objects/ab/.waits.part";
+  const fs::path killed = cache_ / "objects/ab/.killed.part";
+  fs::create_directories(waits.parent_path());
+  const UniqueFd fd = *open_file(waits, O_RDWR | O_CREAT);
+  ASSERT_EQ(flock(fd.get(), LOCK_EX), 0);
+  std::ofstream{killed} << "half";
+  for (const fs::path& path : {waits, killed}) {
+    fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours{2});
+  }
+  EXPECT_EQ(ObjectCache::status(cache_)->files, 0U);
+  EXPECT_TRUE(fs::exists(killed)) << "to look changes nothing";
+  fill("one", open());
+  EXPECT_TRUE(fs::exists(waits));
+  EXPECT_FALSE(fs::exists(killed));
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "compute/internal/bwrap_arguments.h"
 #include "compute/internal/cgroup.h"
 #include "compute/internal/landlock.h"
+#include "compute/internal/mount_points.h"
 #include "compute/internal/seccomp.h"
 
 namespace atelier::compute {
@@ -302,6 +303,7 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   plan.bwrap = kBwrap;
   plan.root = geteuid() == 0;
   plan.identity = program_identity(spec.identity.empty() ? spec.name : spec.identity);
+  TRY(internal::make_mount_points(spec, plan.identity));
   plan.shm_bytes = (limits.memory_bytes > 0 ? limits.memory_bytes : physical_memory()) / 2;
   Launch launch;
   std::vector<UniqueFd> files;

@@ -346,6 +346,26 @@ TEST_F(SandboxTest, AMountThatCannotBeMadeIsNotTakenForTheProgramsFailure) {
   EXPECT_EQ(sandbox.wait().error().code, Code::kFailedPrecondition);
 }
 
+TEST_F(SandboxTest, AMountPointThatTheProgramHasReplacedByALinkIsNotFollowed) {
+  const auto data = folder_.path() / "data";
+  const auto elsewhere = folder_.path() / "elsewhere";
+  make_folders(data).value();
+  make_folders(elsewhere).value();
+  spec_.mounts = {{data, "/opt/ml/a/stop", false}};
+  // Inside, /oldroot was the host while bubblewrap set the sandbox up.
+  const Outcome outcome = run("mv /opt/ml/a /opt/ml/b && ln -s /oldroot" + elsewhere.string() +
+                              " /opt/ml/a && echo replaced");
+  EXPECT_EQ(outcome.output, "replaced\n");
+  shell("true");
+  const Result<Sandbox> again = Sandbox::start(spec_);
+  ASSERT_FALSE(again);
+  EXPECT_NE(again.error().message.find("'/opt/ml/a/stop' cannot be mounted"), std::string::npos)
+      << again.error().message;
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+  spec_.mounts = {{"/etc/hostname", "/opt/ml/a", false}};
+  EXPECT_FALSE(Sandbox::start(spec_));
+}
+
 TEST_F(SandboxTest, MountsAppearAsAsked) {
   make_folders(folder_.path() / "data").value();
   std::ofstream{folder_.path() / "data/x"} << "mounted\n";

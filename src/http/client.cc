@@ -10,8 +10,10 @@
 #include <charconv>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -39,6 +41,9 @@ struct FreeList {
 };
 struct FreeEasy {
   void operator()(CURL* easy) const { curl().easy_cleanup(easy); }
+};
+struct FreeMulti {
+  void operator()(CURLM* multi) const { curl().multi_cleanup(multi); }
 };
 using Easy = std::unique_ptr<CURL, FreeEasy>;
 
@@ -228,6 +233,7 @@ Result<void> Transfer::prepare() {
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_PATH_AS_IS, 1L);
   set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);  // a proxy's answer is no head of ours
   set(CURLOPT_BUFFERSIZE, kBuffer);
   set(CURLOPT_UPLOAD_BUFFERSIZE, kBuffer);
   set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(request.connect_timeout.count()));
@@ -308,7 +314,7 @@ Result<ClientResponse> Transfer::outcome(CURLcode code) {
 struct Client::Loop {
   const unsigned max_connections;
   const std::string ca_file;
-  CURLM* multi = nullptr;
+  std::unique_ptr<CURLM, FreeMulti> multi;
   std::atomic<unsigned> load = 0;  // requests that have no answer yet
   std::mutex mutex;
   std::deque<std::unique_ptr<Transfer>> waiting;  // guarded by mutex
@@ -318,8 +324,8 @@ struct Client::Loop {
   std::vector<Easy> spare;
   std::thread thread;
 
-  explicit Loop(const Options& options);
-  ~Loop();
+  explicit Loop(const Options& options);  // throws when no thread can be had
+  void stop();                            // then thread.join()
   void run();
   bool start_waiting();
   void start(std::unique_ptr<Transfer> transfer);
@@ -333,37 +339,52 @@ struct Client::State {
   std::mutex mutex;
   std::vector<std::unique_ptr<Loop>> loops;  // guarded by mutex; only ever grows
 
-  Loop& least_busy();
+  ~State();
+  Result<Loop*> least_busy();  // with one request more
   bool is_own_thread();
 };
 
 Client::Loop::Loop(const Options& options)
     : max_connections(options.max_connections / options.threads), ca_file(options.ca_file) {
-  multi = curl().multi_init();
+  multi.reset(curl().multi_init());
   ATELIER_CHECK(multi != nullptr, "curl_multi_init failed");
-  curl().multi_setopt(multi, CURLMOPT_MAXCONNECTS, static_cast<long>(max_connections));
+  curl().multi_setopt(multi.get(), CURLMOPT_MAXCONNECTS, static_cast<long>(max_connections));
   thread = std::thread{[this] { run(); }};
 }
 
-Client::Loop::~Loop() {
+void Client::Loop::stop() {
   {
     const std::lock_guard lock{mutex};
     stopping = true;
   }
-  curl().multi_wakeup(multi);
-  thread.join();
-  spare.clear();
-  curl().multi_cleanup(multi);
+  curl().multi_wakeup(multi.get());
 }
 
-Client::Loop& Client::State::least_busy() {
+// All threads have ended before the first loop goes: a callback may still ask for another request,
+// which any loop then refuses.
+Client::State::~State() {
+  for (const auto& loop : loops) loop->stop();
+  for (const auto& loop : loops) loop->thread.join();
+}
+
+Result<Client::Loop*> Client::State::least_busy() {
   const std::lock_guard lock{mutex};
-  const auto best = std::ranges::min_element(
+  auto best = std::ranges::min_element(
       loops, {}, [](const auto& loop) { return loop->load.load(std::memory_order_relaxed); });
   if ((best == loops.end() || (*best)->load >= kBusyLoop) && loops.size() < options.threads) {
-    return *loops.emplace_back(std::make_unique<Loop>(options));
+    try {
+      loops.push_back(std::make_unique<Loop>(options));
+      best = std::prev(loops.end());
+    } catch (const std::system_error& thrown) {  // the host has no thread left: the others do it
+      if (loops.empty()) {
+        return Error{Code::kResourceExhausted,
+                     fmt::format("a thread for requests: {}", thrown.what()), Retry::kYes};
+      }
+      best = loops.begin();
+    }
   }
-  return **best;
+  ++(*best)->load;
+  return best->get();
 }
 
 bool Client::State::is_own_thread() {
@@ -375,10 +396,10 @@ bool Client::State::is_own_thread() {
 void Client::Loop::run() {
   while (start_waiting()) {
     int running = 0;
-    curl().multi_perform(multi, &running);
+    curl().multi_perform(multi.get(), &running);
     collect();
     // Ends at once when a request was given meanwhile (curl_multi_wakeup is remembered).
-    curl().multi_poll(multi, nullptr, 0, 60'000, nullptr);
+    curl().multi_poll(multi.get(), nullptr, 0, 60'000, nullptr);
   }
   cancel_all();
 }
@@ -414,24 +435,29 @@ void Client::Loop::start(std::unique_ptr<Transfer> transfer) {
   }
   CURL* const easy = transfer->easy.get();
   if (!ca_file.empty()) curl().easy_setopt(easy, CURLOPT_CAINFO, ca_file.c_str());
+  if (const CURLMcode code = curl().multi_add_handle(multi.get(), easy); code != CURLM_OK) {
+    const std::string name = name_of(transfer->request);
+    end(std::move(transfer), Error{Code::kInternal, fmt::format("{}: curl_multi_add_handle: {}",
+                                                                name, static_cast<int>(code))});
+    return;
+  }
   active.emplace(easy, std::move(transfer));
-  curl().multi_add_handle(multi, easy);
 }
 
 void Client::Loop::collect() {
   int left = 0;
-  while (const CURLMsg* message = curl().multi_info_read(multi, &left)) {
+  while (const CURLMsg* message = curl().multi_info_read(multi.get(), &left)) {
     if (message->msg != CURLMSG_DONE) continue;
     const CURLcode code = message->data.result;
     auto node = active.extract(message->easy_handle);
     std::unique_ptr<Transfer> transfer = std::move(node.mapped());
-    curl().multi_remove_handle(multi, transfer->easy.get());
+    curl().multi_remove_handle(multi.get(), transfer->easy.get());
     Result<ClientResponse> outcome = transfer->outcome(code);
     curl().easy_reset(transfer->easy.get());
     spare.push_back(std::move(transfer->easy));
     end(std::move(transfer), std::move(outcome));
     // A slot is free: what waits is started before the next poll.
-    curl().multi_wakeup(multi);
+    curl().multi_wakeup(multi.get());
   }
 }
 
@@ -447,7 +473,7 @@ void Client::Loop::cancel_all() {
     end(std::move(transfer), cancelled.within(name));
   };
   for (auto& [easy, transfer] : active) {
-    curl().multi_remove_handle(multi, easy);
+    curl().multi_remove_handle(multi.get(), easy);
     cancel(std::move(transfer));
   }
   active.clear();
@@ -470,8 +496,9 @@ void Client::send_async(ClientRequest request, Done done) {
   auto transfer = std::make_unique<Transfer>();
   transfer->request = std::move(request);
   transfer->done = std::move(done);
-  Loop& loop = state_->least_busy();
-  ++loop.load;
+  const Result<Loop*> chosen = state_->least_busy();
+  if (!chosen) return transfer->done(chosen.error());
+  Loop& loop = **chosen;
   {
     const std::lock_guard lock{loop.mutex};
     if (!loop.stopping) loop.waiting.push_back(std::move(transfer));
@@ -480,7 +507,7 @@ void Client::send_async(ClientRequest request, Done done) {
     loop.end(std::move(transfer), Error{Code::kCancelled, "the HTTP client is being closed"});
     return;
   }
-  curl().multi_wakeup(loop.multi);
+  curl().multi_wakeup(loop.multi.get());
 }
 
 Result<ClientResponse> Client::send(ClientRequest request) {

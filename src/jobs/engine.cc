@@ -273,6 +273,8 @@ Result<void> Engine::submit(TrainingJob job) {
       admitted ? Event{CapacityGranted{}}
                : Event{Queued{capacity_.why(newcomer.share, capacity_.ahead_of(newcomer))}};
   Step step = TRY(advance(std::move(job), event, clock_.now()));
+  // A job of this name that was deleted may not have left its folder yet.
+  if (TRY(store_.is_removed(step.job.name))) TRY(set_aside(step.job.name));
   step.job.id = TRY(store_.insert(step.job));
   take_place(step.job);
   queue_effects(step.job.name, step.effects);

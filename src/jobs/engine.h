@@ -54,6 +54,16 @@ class Engine {
   };
   using Decide = std::function<Result<Step>(TrainingJob)>;
 
+  struct Launches {
+    int attempt = 0;
+    int count = 0;  // of agents that were started
+    std::string last_error;
+    // Starts that the host was not up to: since when, and not before when again.
+    std::optional<std::chrono::steady_clock::time_point> lacking;
+    std::chrono::steady_clock::time_point again{};
+    std::chrono::milliseconds pause{0};
+  };
+
   Engine(ServiceOptions options, const Clock& clock, Store& store, JournalWatch watch);
 
   // Under mutex_: one step of a job, committed, with its effects queued.
@@ -89,6 +99,8 @@ class Engine {
   void loop();
   Result<void> carry_out(const Task& task);
   Result<void> launch(const std::string& name);
+  Result<void> start_agent(const TrainingJob& job, Launches& launches);
+  Result<void> put_off(const TrainingJob& job, Launches& launches, const Error& error);
   void finish_removals();
   Result<void> remove_pool_folder(const TrainingJob& job);
   Result<void> write_spec(const TrainingJob& job);
@@ -128,12 +140,7 @@ class Engine {
   std::condition_variable changed_;
   std::uint64_t changes_ = 0;
 
-  JournalWatch watch_;  // the engine's thread, but for wake()
-  struct Launches {
-    int attempt = 0;
-    int count = 0;
-    std::string last_error;
-  };
+  JournalWatch watch_;                        // the engine's thread, but for wake()
   std::map<std::string, Launches> launches_;  // until the job ends; the engine's thread
   bool look_soon_ = false;                    // something failed: do not wait the whole interval
   std::thread thread_;

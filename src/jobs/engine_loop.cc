@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxLaunches = 3;
 constexpr std::chrono::milliseconds kRetryInterval{500};
+constexpr std::chrono::milliseconds kLongestPause{30'000};
 constexpr std::chrono::seconds kDeadlineAgain{5};
 constexpr std::size_t kLastWords = 400;
 
@@ -32,20 +33,14 @@ std::string last_words(const fs::path& folder) {
   return fmt::format(" Its own log ends with: {}", end);
 }
 
-std::string describe_loss(const TrainingJob& job, const fs::path& folder,
+std::string describe_loss(const TrainingJob& job, const fs::path& folder, int launches,
                           const std::string& last_error) {
   const std::string error = last_error.empty() ? "" : " The last start: " + last_error + ".";
   return fmt::format(
       "{} agents were started and none brought the job to its end. Its last known "
       "state is {} ({}) since {}.{}{}",
-      kMaxLaunches, job.secondary_status, job.transitions.back().message,
+      launches, job.secondary_status, job.transitions.back().message,
       format_iso8601(job.transitions.back().start), error, last_words(folder));
-}
-
-// Errors of the request, as against those of a disk that may have room again.
-bool is_final(const Error& error) {
-  return error.retry == Retry::kNo && error.code != Code::kIo &&
-         error.code != Code::kResourceExhausted;
 }
 
 // Whether an attempt of a job has an agent, or needs none any more. An agent that takes over from a
@@ -163,22 +158,55 @@ Result<void> Engine::launch(const std::string& name) {
   TRY(watch_.add(name, folder));
   if (TRY(is_attended(folder, job.attempts.number))) return take_in(name);
   Launches& launches = launches_[name];
-  if (launches.attempt != job.attempts.number) launches = {job.attempts.number, 0, {}};
-  if (launches.count == kMaxLaunches) {
-    return give_up(name, describe_loss(job, folder, launches.last_error));
+  if (launches.attempt != job.attempts.number) {
+    launches = {};
+    launches.attempt = job.attempts.number;
   }
-  ++launches.count;
+  const auto now = clock_.steady();
+  const bool out_of_patience = launches.lacking && now - *launches.lacking > agent::kLaunchPatience;
+  if (launches.count == kMaxLaunches || out_of_patience) {
+    return give_up(name, describe_loss(job, folder, launches.count, launches.last_error));
+  }
+  if (now < launches.again) {
+    look_soon_ = true;
+    return {};
+  }
+  TRY(start_agent(job, launches));
+  return take_in(name);
+}
+
+// Counts agents alone that came to be: what the host lacks for a moment costs a job nothing.
+Result<void> Engine::start_agent(const TrainingJob& job, Launches& launches) {
+  const fs::path folder = folder_of(job.name);
   const Result<void> written = write_spec(job);
-  if (!written && is_final(written.error())) {
-    return give_up(name, "the job cannot be started: " + written.error().message);
+  if (!written && !agent::is_passing(written.error())) {
+    return give_up(job.name, "the job cannot be started: " + written.error().message);
   }
-  if (!written) return written.error();
+  if (!written) return put_off(job, launches, written.error());
   const Result<void> launched = agent::launch_agent(options_.agent_program, folder);
+  if (!launched && agent::is_passing(launched.error())) {
+    return put_off(job, launches, launched.error());
+  }
+  launches.lacking.reset();
+  ++launches.count;
   if (!launched && !TRY(is_attended(folder, job.attempts.number))) {
     launches.last_error = launched.error().message;
     return launched.error().within("start of the agent");
   }
-  return take_in(name);
+  return {};
+}
+
+Result<void> Engine::put_off(const TrainingJob& job, Launches& launches, const Error& error) {
+  const auto now = clock_.steady();
+  if (!launches.lacking) launches.lacking = now;
+  launches.pause = std::clamp(launches.pause * 2, kRetryInterval, kLongestPause);
+  launches.again = now + launches.pause;
+  launches.last_error = error.message;
+  {
+    const std::scoped_lock lock(mutex_);
+    TRY(happen(job.name, LaunchDelayed{error.message}));
+  }
+  return error.within("start of the agent, which is tried again");
 }
 
 Result<void> Engine::take_in(const std::string& name) {

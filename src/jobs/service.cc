@@ -48,7 +48,11 @@ class LocalService final : public Service {
     }
 
     std::error_code failure;
-    if (std::filesystem::exists(engine_->folder_of(job.name), failure)) return taken(job);
+    // A folder of a job that was deleted makes room (Engine::submit()).
+    if (std::filesystem::exists(engine_->folder_of(job.name), failure) &&
+        !TRY(store_->is_removed(job.name))) {
+      return taken(job);
+    }
     const std::string arn = job.arn;
     const Result<void> submitted = engine_->submit(job);
     if (submitted) return arn;

@@ -284,6 +284,46 @@ TEST_F(ServiceTest, AgentsThatKeepDyingAreGivenUpWithWhatIsKnown) {
               HasSubstr("Its last known state is Starting (Preparing the instances"));
 }
 
+TEST_F(ServiceTest, WhatTheHostLacksForAMomentCostsAJobNothing) {
+  options_.host = {1, 64, 0};
+  open_and_run();
+  create({.name = "blocks", .work_ms = 60000});
+  create({.name = "a"});
+  // Its agent's output cannot be opened: as on a disk without inodes, for as long as it lasts.
+  const auto in_the_way = options_.folder / "a" / "agent.out";
+  ASSERT_TRUE(make_folders(in_the_way));
+  ASSERT_TRUE(service_->stop("blocks"));
+  wait_until(*service_, "a", [](const TrainingJob& job) {
+    return job.transitions.back().message.starts_with("Waiting for the host to start");
+  });
+  EXPECT_THAT(service_->describe("a")->transitions.back().message, HasSubstr("agent.out"));
+  std::this_thread::sleep_for(std::chrono::milliseconds{1600});  // three tries, as it was once
+  ASSERT_TRUE(remove_tree(in_the_way));
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
+  EXPECT_EQ(starts("a"), "1");
+}
+
+TEST_F(ServiceTest, AJobOfADeletedOnesNameNeverGetsItsFolder) {
+  open_and_run();
+  create({.name = "a"});
+  wait_for_end(*service_, "a");
+  wait_for_agent("a");
+  // A deletion whose folder could not be moved away, or that could not be noted as done.
+  {
+    const auto store = Store::open(options_.folder / "jobs.db");
+    ASSERT_TRUE(store) << store.error().message;
+    ASSERT_TRUE((*store)->remove("a", (*store)->load("a")->version));
+  }
+  create({.name = "a", .work_ms = 60000});
+  wait_until(*service_, "a", trains);
+  EXPECT_EQ(starts("a"), "1") << "of the new job alone";
+  open_and_run();
+  EXPECT_EQ(service_->describe("a")->secondary_status, "Training");
+  EXPECT_EQ(starts("a"), "1");
+  ASSERT_TRUE(service_->stop("a"));
+  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
+}
+
 TEST_F(ServiceTest, AMissingAgentProgramIsNamed) {
   options_.agent_program = folder_.path() / "no-such-program";
   open_and_run();

@@ -133,6 +133,12 @@ Result<std::vector<std::string>> Store::removed() {
   return names;
 }
 
+Result<bool> Store::is_removed(const std::string& name) {
+  State::Reader reader = TRY(State::Reader::borrow(*state_));
+  Rows rows = TRY((*reader).query("SELECT 1 FROM removed WHERE name = ?", {name}));
+  return rows.step();
+}
+
 Result<void> Store::forget_removed(const std::string& name) {
   const std::scoped_lock lock(state_->write_mutex);
   TRY(state_->writer->run("DELETE FROM removed WHERE name = ?", {name}));

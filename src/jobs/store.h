@@ -104,6 +104,7 @@ class Store {
   // too. kNotFound; kAborted as save().
   Result<void> remove(const std::string& name, std::uint64_t loaded_version);
   Result<std::vector<std::string>> removed();
+  Result<bool> is_removed(const std::string& name);
   Result<void> forget_removed(const std::string& name);
 
   Result<TrainingJob> load(const std::string& name);  // kNotFound

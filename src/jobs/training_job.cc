@@ -369,6 +369,16 @@ struct Advance {
     return true;
   }
 
+  Result<bool> operator()(const LaunchDelayed& event) const {
+    // What people are told of a stop stays in sight.
+    if (job.terminal() || !job.admitted || ending(job)) return false;
+    const std::string message = clipped(
+        "Waiting for the host to start the job's agent: " + event.why, kMaxReasonCharacters);
+    if (job.transitions.back().message == message) return false;
+    move_to(job, job.secondary_status, message, now);
+    return true;
+  }
+
   Result<bool> operator()(const WaitExceeded&) const {
     if (job.terminal()) return ended_already(job);
     if (ending(job)) return false;

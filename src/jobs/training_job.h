@@ -146,9 +146,12 @@ struct WarmPoolEnded {};   // its time is over, or its room is wanted
 struct KeepAliveChanged {  // UpdateTrainingJob; 0 ends an Available pool
   std::chrono::seconds keep_alive{0};
 };
+struct LaunchDelayed {  // the host has not what an agent needs; it is tried again
+  std::string why;
+};
 using Event =
     std::variant<Queued, CapacityGranted, AgentEvent, StopRequested, AgentLost, InterruptRequested,
-                 WaitExceeded, WarmPoolTaken, WarmPoolEnded, KeepAliveChanged>;
+                 WaitExceeded, WarmPoolTaken, WarmPoolEnded, KeepAliveChanged, LaunchDelayed>;
 
 // What is to be done after the commit; each may be done twice without harm.
 enum class Effect { kLaunchAgent, kStopAgent, kInterruptAgent, kReleaseCapacity, kRemoveWarmPool };

@@ -49,6 +49,8 @@ Event to_event(const Happening& happening, const TrainingJob& job) {
       return WarmPoolEnded{};
     case 9:
       return KeepAliveChanged{std::chrono::seconds{happening.kind}};
+    case 10:
+      return LaunchDelayed{happening.kind % 2 == 0 ? "no process" : "no room"};
     default:
       return AgentEvent{
           static_cast<std::uint64_t>(std::max<std::int64_t>(
@@ -63,10 +65,17 @@ Event to_event(const Happening& happening, const TrainingJob& job) {
 
 rc::Gen<Happening> any_happening() {
   return rc::gen::build<Happening>(
-      rc::gen::set(
-          &Happening::what,
-          rc::gen::weightedElement<int>(
-              {{2, 0}, {6, 1}, {1, 2}, {1, 3}, {24, 4}, {4, 5}, {1, 6}, {2, 7}, {1, 8}, {1, 9}})),
+      rc::gen::set(&Happening::what, rc::gen::weightedElement<int>({{2, 0},
+                                                                    {6, 1},
+                                                                    {1, 2},
+                                                                    {1, 3},
+                                                                    {24, 4},
+                                                                    {4, 5},
+                                                                    {1, 6},
+                                                                    {2, 7},
+                                                                    {1, 8},
+                                                                    {1, 9},
+                                                                    {2, 10}})),
       rc::gen::set(&Happening::now, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::agent_time, rc::gen::inRange<std::int64_t>(-5000, 5000)),
       rc::gen::set(&Happening::sequence_step,

@@ -1,6 +1,7 @@
 // Bodies on their way out of and into files.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -288,6 +289,8 @@ class FileInTheMaking {
   static Result<FileInTheMaking> create(const fs::path& path) {
     fs::path temporary = path.parent_path() / ("." + random_id(8) + ".part");
     UniqueFd fd = TRY(open_file(temporary, O_RDWR | O_CREAT | O_EXCL));
+    // Who finds the file says by it whether somebody still writes: the lock ends with the process.
+    static_cast<void>(flock(fd.get(), LOCK_EX | LOCK_NB));
     return FileInTheMaking{path, std::move(temporary), std::move(fd)};
   }
   FileInTheMaking(FileInTheMaking&& other) noexcept
