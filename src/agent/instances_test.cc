@@ -44,7 +44,7 @@ InstanceEnd end_of(const std::string& host, const std::string& kind, int second,
 
 TEST(Instances, AreToldTheirOwnPart) {
   const AgentSpec job = two_groups();
-  const AgentSpec third = spec_of_instance(job, job.instances[2]);
+  AgentSpec third = spec_of_instance(job, job.instances[2]);
   EXPECT_EQ(third.host, "algo-3");
   EXPECT_EQ(third.vcpus, 4);
   EXPECT_EQ(third.log_stream, "job/algo-3-1796022355");
