@@ -332,17 +332,17 @@ TEST_F(AgentTest, AnInterruptedProgramIsKilledAtTheEndOfItsNoticeAndTheNextAttem
   EXPECT_FALSE(fs::exists(job_ / "ml"));
   EXPECT_FALSE(store_->head("out", "prefix/job-1/output/model.tar.gz"));
   run_agent(job_).value();
-  EXPECT_EQ(kinds().size(), 4U) << "the attempt is over, whoever starts another agent";
+  EXPECT_EQ(kinds().size(), 5U) << "the attempt is over, whoever starts another agent";
 
   spec_.attempt = 2;
-  spec_.journal_floor = 4;
+  spec_.journal_floor = 5;
   native("ls /opt/ml/model; echo whole > /opt/ml/model/whole");
   EXPECT_EQ(run().kind, "completed");
   EXPECT_EQ(last().attempt, 2);
   EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./whole:whole\n");
   EXPECT_THAT(log(), HasSubstr("ready")) << "the log is that of all attempts";
-  EXPECT_THAT(kinds(), ElementsAre("started", "downloading", "training", "interrupted", "started",
-                                   "downloading", "training", "uploading", "completed"));
+  EXPECT_THAT(kinds(), ElementsAre("started", "downloading", "training", "saving", "interrupted",
+                                   "started", "downloading", "training", "uploading", "completed"));
 }
 
 TEST_F(AgentTest, AProgramThatFinishesWithinTheNoticeIsComplete) {
