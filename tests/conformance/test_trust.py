@@ -335,7 +335,8 @@ def test_strangers_are_recorded_beside_the_others(atelier_server):
     assert told and all("principal" not in each for each in told), told
     known = [json.loads(line) for line in atelier_server.run("audit", "--json", "--last", "5000").stdout.splitlines()]
     assert known and all(each.get("principal") for each in known)
-    assert any(each["action"] == "atelier:ExchangeTicket" for each in known)
+    # A call of something that is not served has none.
+    assert any(each.get("action") == "atelier:ExchangeTicket" for each in known)
 
 
 def test_keys_of_a_job_go_on_when_the_server_is_killed(tmp_path):
