@@ -74,6 +74,8 @@ def measure(server, mode, count, size, of="count"):
     """Operations (or bytes) by second of wall, and by second of the server's CPU: what one core could do."""
     before = cpu_seconds(server.process.pid)
     result = load(server.target, mode, count, size)
+    if not result[of]:
+        raise RuntimeError(f"{mode}: {server.target.split(',')[0]} gave nothing")
     used = max(cpu_seconds(server.process.pid) - before, 0.005)
     return result[of] / result["wall"], result[of] / used
 
