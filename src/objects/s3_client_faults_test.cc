@@ -172,6 +172,19 @@ TEST_F(S3ClientTest, AServerThatGotOtherBytesIsFoundOut) {
   EXPECT_EQ(failed.error().code, Code::kDataLoss) << failed.error().message;
 }
 
+TEST_F(S3ClientTest, ALargeUploadWithAKeyThatMayOnlyWriteIsDone) {
+  handler_.spoil = [](const http::RequestHead& head, int, http::Response& response) {
+    if (head.method == "HEAD") response = {403, {}, "", {}};
+  };
+  const fs::path file = folder_.path() / "upload";
+  ASSERT_TRUE(replace_file(file, std::string(40 << 20, 'x')));
+  const auto put = store_->put_file("bucket", "written", file, {}, {});
+  ASSERT_TRUE(put) << put.error().message;
+  EXPECT_EQ(put->size, std::uint64_t{40} << 20);
+  handler_.spoil = [](const http::RequestHead&, int, http::Response&) {};
+  EXPECT_EQ(store_->head("bucket", "written")->size, std::uint64_t{40} << 20);
+}
+
 TEST_F(S3ClientTest, AnObjectLargerThanItsLimitIsRefusedWithoutReadingIt) {
   const auto refused = store_->get_bytes("bucket", "large", 1000);
   ASSERT_FALSE(refused);
