@@ -353,9 +353,7 @@ Result<void> Engine::remove(const std::string& name) {
     aside = TRY(set_aside(name));
     notify();
   }
-  // What is left goes with the next start.
-  std::error_code failure;
-  fs::remove_all(aside, failure);
+  ignore_error(remove_tree(aside), "what is left goes with the next start");
   ignore_error(remove_pool_folder(job), "the same");
   return {};
 }
@@ -388,8 +386,7 @@ void Engine::finish_removals() {
     const Result<fs::path> aside = set_aside(name);
     if (!aside) log::error("removed job '" + name + "': " + aside.error().message);
   }
-  std::error_code failure;
-  fs::remove_all(options_.folder / ".removed", failure);
+  ignore_error(remove_tree(options_.folder / ".removed"), "it is tried again with each start");
 }
 
 Result<void> Engine::adopt() {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "objects/internal/bucket_rules.h"
 #include "objects/internal/s3_call.h"
 
 namespace {
@@ -63,7 +64,7 @@ void try_head(std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string_view text{reinterpret_cast<const char*>(data) + 1, size - 1};
-  switch (data[0] % 5) {
+  switch (data[0] % 7) {
     case 0:
       try_head(text);
       break;
@@ -76,8 +77,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 3:
       static_cast<void>(parse_create_bucket(text).has_value());
       break;
-    default:
+    case 4:
       static_cast<void>(parse_tagging(text, 10).has_value());
+      break;
+    case 5:
+      static_cast<void>(parse_cors(text).has_value());
+      break;
+    default:
+      static_cast<void>(parse_lifecycle(text).has_value());
   }
   return 0;
 }
