@@ -105,6 +105,16 @@ def small_disk(folder, megabytes):
         subprocess.run(["umount", "-l", folder], check=True)
 
 
+def runs(*arguments):
+    """Whether a script of these jobs with such arguments is among the host's processes."""
+    wanted = "\0".join(("train.py", *arguments, "")).encode()
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if wanted in entry.read_bytes():
+                return True
+    return False
+
+
 def fill(folder):
     """Takes all room, to the last block; returns the file that holds it."""
     filler = folder / "filler"
@@ -127,6 +137,7 @@ def test_a_full_disk_is_said_loses_nothing_and_is_recovered_from_without_hands(t
             world.client("s3").put_object(Bucket="objects", Key="kept", Body=kept)
             name = world.create(lines=60)
             world.wait_for_lines(name, 5)
+            assert runs("--lines", "60")
             filler = fill(disk)
             for refuse in (lambda: world.client("s3").put_object(Bucket="objects", Key="large", Body=b"l" * 300_000),
                            lambda: world.create(lines=1)):
@@ -138,7 +149,8 @@ def test_a_full_disk_is_said_loses_nothing_and_is_recovered_from_without_hands(t
             # What only reads goes on.
             assert world.client("s3").get_object(Bucket="objects", Key="kept")["Body"].read() == kept
             assert world.describe(name)["TrainingJobStatus"] == "InProgress"
-            time.sleep(5)  # the program has ended by now, and nothing of it could be written
+            world.wait(name, lambda: not runs("--lines", "60"))
+            time.sleep(1)  # for the agent, which can write nothing of the program's end
             assert world.describe(name)["TrainingJobStatus"] == "InProgress"
             filler.unlink()
             ended = world.wait_for_end(name)
