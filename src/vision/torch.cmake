@@ -81,7 +81,7 @@ atelier_test(vision_test SOURCES training_inputs_test.cc vision_test.cc DEPS ate
 # As the program sets it for itself: threads that spin take minutes where processors are shared.
 set_tests_properties(vision_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 
-# Beside torchvision's ResNet-18 and (where pip's package is on PYTHONPATH) the reference EfficientNet-Lite0.
+# Beside torchvision's ResNet-18 and the reference EfficientNet-Lite0 (of .env-reference); without one of them it is skipped.
 add_test(NAME vision_reference
   COMMAND ${PROJECT_SOURCE_DIR}/tests/vision/reference_test.py $<TARGET_FILE:atelier-vision>
           ${PROJECT_SOURCE_DIR}/.cache/weights/efficientnet-lite0.pth)

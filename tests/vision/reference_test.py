@@ -1,11 +1,12 @@
 #!/usr/bin/python3
 """Our networks beside their reference implementations, on the same weights and pictures, through `atelier-vision predict`.
 
-Usage: tests/vision/reference_test.py ATELIER_VISION [WEIGHTS.pth]
+Usage: tests/vision/reference_test.py ATELIER_VISION WEIGHTS.pth
 
 ResNet-18: torchvision's, random weights with random statistics. EfficientNet-Lite0: the package `efficientnet-lite-pytorch`
-(when it is on PYTHONPATH) with WEIGHTS.pth, the ImageNet weights. Logarithms of probabilities are logits up to a constant:
-the largest difference must stay below 1e-4 of their range. Exit code 77 when the reference is missing.
+(of .env-reference, which `scripts/setup test` makes) with WEIGHTS.pth, the ImageNet weights. Logarithms of probabilities are
+logits up to a constant: the largest difference must stay below 1e-4 of their range. Exit code 77, and a word on what is
+missing, when one of the two could not be compared.
 """
 import json
 import pathlib
@@ -22,6 +23,8 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def write_safetensors(path, state):
@@ -64,7 +67,7 @@ def compare(program, folder, backbone, model, mean, std):
 
 
 def main():
-    program = sys.argv[1]
+    program, weights = sys.argv[1], pathlib.Path(sys.argv[2])
     torch.manual_seed(1)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -76,19 +79,22 @@ def main():
                 torch.nn.init.normal_(module.weight, 1, .2)
                 torch.nn.init.normal_(module.bias, 0, .2)
         compare(program, folder, "resnet-18", model, (.485, .456, .406), (.229, .224, .225))
-    if len(sys.argv) < 3 or not pathlib.Path(sys.argv[2]).exists():
-        print("efficientnet-lite0: not compared: no weights (scripts/fetch-weights)")
-        return
+    # Behind everything else: only the one module is wanted from there, the torch is the distribution's.
+    sys.path += [str(path) for path in ROOT.glob(".env-reference/lib/python3*/site-packages")]
     try:
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as missing:
-        print(f"efficientnet-lite0: not compared: {missing}")
-        return
+        print(f"skipped: efficientnet-lite0 is not compared: {missing} (scripts/setup test)")
+        return 77
+    if not weights.exists():
+        print(f"skipped: efficientnet-lite0 is not compared: no {weights} (scripts/fetch-weights)")
+        return 77
     with tempfile.TemporaryDirectory() as name:
         model = EfficientNet.from_name("efficientnet-lite0")
-        model.load_state_dict(torch.load(sys.argv[2]))
+        model.load_state_dict(torch.load(weights))
         compare(program, pathlib.Path(name), "efficientnet-lite0", model, (127 / 255,) * 3, (128 / 255,) * 3)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
