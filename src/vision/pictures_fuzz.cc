@@ -5,10 +5,32 @@
 #include <vector>
 
 #include "base/result.h"
+#include "vision/internal/codecs.h"
 #include "vision/preprocess.h"
 
+namespace {
+
+using namespace atelier;
+
+// Our Huffman decoder and libjpeg's agree about every file, but that ours always notices a code
+// that does not exist.
+void compare_decoders(std::span<const std::byte> bytes, const vision::ImageLimits& limits) {
+  vision::Image own;
+  vision::Image theirs;
+  const auto whole = [](const vision::StoredInfo&) -> Result<std::optional<vision::Rect>> {
+    return std::optional<vision::Rect>{};
+  };
+  const auto a = vision::decode_jpeg(bytes, limits, whole, own, vision::HuffmanDecoder::kOwn);
+  const auto b =
+      vision::decode_jpeg(bytes, limits, whole, theirs, vision::HuffmanDecoder::kLibjpeg);
+  const bool bad_code = !a && a.error().message.ends_with("bad Huffman code");
+  ATELIER_CHECK(a.has_value() == b.has_value() || bad_code, "one refuses what the other takes");
+  ATELIER_CHECK(!a || own.pixels == theirs.pixels, "the Huffman decoders differ");
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace atelier;
   if (size < 2) return 0;
   const std::uint64_t index = data[0];
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data + 1, size - 1));
@@ -19,6 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const vision::ImageLimits limits{
       .max_bytes = 1 << 20, .max_pixels = 1 << 18, .max_pixel_passes = 1 << 22};
+  if (format == vision::ImageFormat::kJpeg) compare_decoders(bytes, limits);
   const vision::Preprocess spec{
       .width = 32, .height = 24, .resize = 40, .channels = index % 5 == 0 ? 1 : 3};
   static vision::Scratch scratch;

@@ -26,9 +26,13 @@ Result<StoredInfo> jpeg_info(ImageBytes bytes, const ImageLimits& limits);
 // Which part is wanted, in stored coordinates; the whole if none. Asked when the header is read.
 using StoredChoice = std::function<Result<std::optional<Rect>>(const StoredInfo&)>;
 
+// Both give the same pixels (jpeg_entropy.h says where errors differ): libjpeg's is there for
+// comparison.
+enum class HuffmanDecoder { kOwn, kLibjpeg };
+
 // Decodes at least what is wanted and says what it decoded. 1 channel for gray files, else 3.
 Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits, const StoredChoice& choose,
-                         Image& image);
+                         Image& image, HuffmanDecoder huffman = HuffmanDecoder::kOwn);
 
 // 1 or 3 channels; alpha is laid over white, 16 bits become 8 by dropping the lower ones.
 Result<StoredInfo> png_info(ImageBytes bytes, const ImageLimits& limits);

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "vision/internal/codecs.h"
+#include "vision/internal/jpeg_entropy.h"
 
 namespace atelier::vision {
 namespace {
@@ -40,6 +41,7 @@ struct Job {
   Rect wanted;
   Rect held;
   Image* image = nullptr;
+  JpegEntropy* entropy = nullptr;
 };
 
 Job* job_of(j_common_ptr info) { return static_cast<Job*>(info->client_data); }
@@ -85,6 +87,21 @@ void on_progress(j_common_ptr common) {
     job->too_many_scans = true;
     std::longjmp(job->escape, 1);
   }
+}
+
+boolean decode_mcu(j_decompress_ptr info, JBLOCKROW* blocks) {
+  Job* job = job_of(reinterpret_cast<j_common_ptr>(info));
+  switch (job->entropy->decode(*info, blocks)) {
+    case EntropyState::kFine:
+      break;
+    case EntropyState::kEndOfData:
+      WARNMS(info, JWRN_HIT_MARKER);
+      break;
+    case EntropyState::kBadCode:
+      WARNMS(info, JWRN_HUFF_BAD_CODE);
+      break;
+  }
+  return TRUE;
 }
 
 Error failure(const Job& job) {
@@ -207,6 +224,7 @@ void start(Job& job) {
   jpeg_start_decompress(&job.info);
   job.held = {0, 0, static_cast<int>(job.info.output_width),
               static_cast<int>(job.info.output_height)};
+  if (job.entropy != nullptr) job.entropy->take_over(job.info, decode_mcu);
   if (job.whole) return;
   const int right = std::min(job.held.width, job.wanted.x + job.wanted.width + margin(job.info));
   JDIMENSION x = static_cast<JDIMENSION>(std::max(0, job.wanted.x - margin(job.info)));
@@ -257,7 +275,8 @@ Result<StoredInfo> jpeg_info(ImageBytes bytes, const ImageLimits& limits) {
 }
 
 Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits, const StoredChoice& choose,
-                         Image& image) {
+                         Image& image, HuffmanDecoder huffman) {
+  JpegEntropy entropy;
   Decompressor decompressor;
   TRY(decompressor.read_header(bytes, limits));
   Job& job = decompressor.job();
@@ -266,6 +285,7 @@ Result<Rect> decode_jpeg(ImageBytes bytes, const ImageLimits& limits, const Stor
     return Error{Code::kDataLoss, "damaged JPEG: it has no end marker, so it was cut short"};
   }
   job.image = &image;
+  job.entropy = huffman == HuffmanDecoder::kOwn ? &entropy : nullptr;
   job.whole = !wanted.has_value();
   if (wanted) job.wanted = *wanted;
   if (!decompressor.run(start)) return failure(job);
