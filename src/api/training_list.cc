@@ -1,5 +1,11 @@
 // ListTrainingJobs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
 #include "api/operations.h"
+#include "api/text.h"
 #include "api/training.h"
 
 namespace atelier::api {
@@ -45,36 +51,63 @@ Result<jobs::Page<jobs::JobSummary>> jobs_of_plan(const Call& call, jobs::ListQu
   return page;
 }
 
-void add_summary(json::array& summaries, const jobs::JobSummary& job, Time now) {
-  json::object& out = summaries.emplace_back(json::object_kind).get_object();
-  out.reserve(8);
-  out.emplace("TrainingJobName", job.name);
-  out.emplace("TrainingJobArn", job.arn);
-  out.emplace("CreationTime", to_epoch_seconds(job.created));
-  out.emplace("LastModifiedTime", to_epoch_seconds(job.modified));
-  out.emplace("TrainingJobStatus", job.status);
-  out.emplace("SecondaryStatus", job.secondary_status);
-  if (job.ended) out.emplace("TrainingEndTime", to_epoch_seconds(*job.ended));
-  if (!job.warm.status.empty()) {
-    out.emplace("WarmPoolStatus", warm_pool_document(job.warm, now, out.storage()));
+// Pages are written as text: as objects that are then serialized, a hundred jobs took a third of
+// the request's time.
+void add_text(std::string& out, std::string_view name, std::string_view value) {
+  const bool plain = std::ranges::all_of(
+      value, [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; });
+  if (plain) {
+    fmt::format_to(std::back_inserter(out), R"("{}":"{}",)", name, value);
+  } else {
+    fmt::format_to(std::back_inserter(out), R"("{}":{},)", name,
+                   json::serialize(json::string(to_valid_utf8(std::string(value)))));
   }
+}
+
+void add_time(std::string& out, std::string_view name, Time time) {
+  const std::int64_t value = to_epoch_milliseconds(time);
+  if (value < 0) {
+    fmt::format_to(std::back_inserter(out), R"("{}":{},)", name, to_epoch_seconds(time));
+  } else {
+    fmt::format_to(std::back_inserter(out), R"("{}":{}.{:03},)", name, value / 1000, value % 1000);
+  }
+}
+
+void add_summary(std::string& out, const jobs::JobSummary& job, Time now) {
+  out += '{';
+  add_text(out, "TrainingJobName", job.name);
+  add_text(out, "TrainingJobArn", job.arn);
+  add_time(out, "CreationTime", job.created);
+  add_time(out, "LastModifiedTime", job.modified);
+  add_text(out, "TrainingJobStatus", job.status);
+  add_text(out, "SecondaryStatus", job.secondary_status);
+  if (job.ended) add_time(out, "TrainingEndTime", *job.ended);
+  if (!job.warm.status.empty()) {
+    fmt::format_to(std::back_inserter(out), R"("WarmPoolStatus":{},)",
+                   json::serialize(warm_pool_document(job.warm, now, {})));
+  }
+  out.back() = '}';
 }
 
 }  // namespace
 
 Outcome list_training_jobs(const Call& call) {
-  json::array summaries(call.storage);
-  json::object out(call.storage);
   const jobs::ListQuery query = list_query(call.input);
   const auto plan = find_string(call.input, "TrainingPlanArnEquals");
   const auto page = plan ? jobs_of_plan(call, query, *plan) : call.parts.jobs.list(query);
   if (!page) return from_error(page.error());
-  summaries.reserve(page->jobs.size());
   const Time now = call.parts.clock.now();
-  for (const jobs::JobSummary& job : page->jobs) add_summary(summaries, job, now);
-  if (!page->next_token.empty()) out.emplace("NextToken", page->next_token);
-  out.emplace("TrainingJobSummaries", std::move(summaries));
-  return out;
+  auto text = std::make_shared<std::string>();
+  text->reserve(64 + 400 * page->jobs.size());
+  *text += '{';
+  if (!page->next_token.empty()) add_text(*text, "NextToken", page->next_token);
+  *text += R"("TrainingJobSummaries":[)";
+  for (const jobs::JobSummary& job : page->jobs) {
+    if (text->back() == '}') *text += ',';
+    add_summary(*text, job, now);
+  }
+  *text += "]}";
+  return RenderedJson{std::move(text)};
 }
 
 }  // namespace atelier::api

@@ -59,7 +59,7 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file,
 }
 
 Result<std::uint64_t> Store::insert(const TrainingJob& job, const std::optional<Change>& taken) {
-  const std::scoped_lock lock(state_->write_mutex);
+  const State::Writing writing(*state_);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
   {
@@ -77,7 +77,7 @@ Result<std::uint64_t> Store::insert(const TrainingJob& job, const std::optional<
 
 Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version,
                          const std::optional<Change>& taken) {
-  const std::scoped_lock lock(state_->write_mutex);
+  const State::Writing writing(*state_);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
   TRY(save_change(database, {job, loaded_version}));
@@ -88,7 +88,7 @@ Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version,
 Result<void> Store::replace_request(const std::string& name, std::uint64_t loaded_version,
                                     const std::string& request_json, std::optional<Time> modified,
                                     const WarmPool& warm) {
-  const std::scoped_lock lock(state_->write_mutex);
+  const State::Writing writing(*state_);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
   const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
@@ -114,7 +114,7 @@ Result<std::string> Store::created_as(const std::string& name) {
 }
 
 Result<void> Store::remove(const std::string& name, std::uint64_t loaded_version) {
-  const std::scoped_lock lock(state_->write_mutex);
+  const State::Writing writing(*state_);
   Database& database = *state_->writer;
   Transaction transaction = TRY(Transaction::begin(database));
   const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
@@ -140,7 +140,7 @@ Result<bool> Store::is_removed(const std::string& name) {
 }
 
 Result<void> Store::forget_removed(const std::string& name) {
-  const std::scoped_lock lock(state_->write_mutex);
+  const State::Writing writing(*state_);
   TRY(state_->writer->run("DELETE FROM removed WHERE name = ?", {name}));
   return {};
 }
@@ -160,11 +160,15 @@ Result<TrainingJob> Store::load(const std::string& name) {
 }
 
 Result<RecordVersion> Store::version(const std::string& name) {
+  const auto generation = state_->versions.generation();
+  if (const auto known = state_->versions.find(name)) return *known;
   State::Reader reader = TRY(State::Reader::borrow(*state_, State::Reader::Reads::kOnce));
   Rows rows = TRY((*reader).query("SELECT id, version FROM jobs WHERE name = ?", {name}));
   if (!TRY(rows.step())) return no_such_job(name);
-  return RecordVersion{static_cast<std::uint64_t>(rows.integer(0)),
-                       static_cast<std::uint64_t>(rows.integer(1))};
+  const RecordVersion version{static_cast<std::uint64_t>(rows.integer(0)),
+                              static_cast<std::uint64_t>(rows.integer(1))};
+  state_->versions.keep(name, version, generation);
+  return version;
 }
 
 Result<std::vector<TrainingJob>> Store::load_active() {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <map>
+#include <thread>
 
 #include "base/file.h"
 #include "base/rng.h"
@@ -116,6 +118,46 @@ TEST_F(StoreTest, ARecordsIdAndVersionTellItsContentsForEver) {
   }
   EXPECT_GT(removed, 20u);
   EXPECT_EQ(store_->version("nobody").error().code, Code::kNotFound);
+}
+
+TEST_F(StoreTest, AVersionThatWasAskedForBeforeIsNeverAnOldOne) {
+  TrainingJob job = add("b", 0);
+  job.version = store_->version("b")->version + 1;
+  ASSERT_TRUE(store_->save(job, job.version - 1));
+  EXPECT_EQ(store_->version("b")->version, job.version);
+  ASSERT_TRUE(store_->replace_request("b", job.version, "{}", std::nullopt, {}));
+  EXPECT_EQ(store_->version("b")->version, job.version + 1);
+  const std::uint64_t id = store_->version("b")->id;
+  ASSERT_TRUE(store_->remove("b", job.version + 1));
+  EXPECT_EQ(store_->version("b").error().code, Code::kNotFound);
+  add("b", 9);
+  EXPECT_NE(store_->version("b")->id, id);
+}
+
+TEST_F(StoreTest, WhoHeardOfAChangeReadsItsVersion) {
+  TrainingJob job = add("a", 0);
+  std::atomic<std::uint64_t> saved = 0;
+  std::atomic<bool> ended = false;
+  std::vector<std::thread> readers;
+  std::atomic<int> old = 0;
+  std::atomic<std::uint64_t> reads = 0;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&] {
+      while (!ended) {
+        const std::uint64_t heard = saved;
+        if (store_->version("a")->version < heard) ++old;
+        ++reads;
+      }
+    });
+  }
+  for (std::uint64_t version = 1; version <= 300 || reads < 1000; ++version) {
+    job.version = version;
+    ASSERT_TRUE(store_->save(job, version - 1));
+    saved = version;
+  }
+  ended = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(old, 0);
 }
 
 TEST_F(StoreTest, AJobAndTheOneWhosePoolItTakesAreSavedTogetherOrNotAtAll) {

@@ -87,7 +87,8 @@ std::vector<Encoding> encodings() {
   for (const int sampling : {1, 2}) {
     for (const int quality : {15, 80, 100}) {
       for (const unsigned interval : {0U, 1U, 7U, 10U}) {
-        for (const bool optimised : {false, true}) all.push_back({sampling, quality, interval, optimised});
+        for (const bool optimised : {false, true})
+          all.push_back({sampling, quality, interval, optimised});
       }
     }
   }
@@ -100,9 +101,9 @@ TEST(JpegEntropy, GivesThePixelsThatLibjpegGives) {
     const Image picture = test_picture(width, height);
     for (const Encoding& encoding : encodings()) {
       const std::string bytes = encode(picture, encoding);
-      SCOPED_TRACE(testing::Message() << width << "x" << height << " sampling " << encoding.sampling
-                                      << " quality " << encoding.quality << " restarts "
-                                      << encoding.restart_interval);
+      SCOPED_TRACE(testing::Message()
+                   << width << "x" << height << " sampling " << encoding.sampling << " quality "
+                   << encoding.quality << " restarts " << encoding.restart_interval);
       const Outcome expected = decode_with(HuffmanDecoder::kLibjpeg, bytes);
       EXPECT_EQ(expected.error, "");
       EXPECT_TRUE(decode_with(HuffmanDecoder::kOwn, bytes) == expected);
@@ -113,8 +114,8 @@ TEST(JpegEntropy, GivesThePixelsThatLibjpegGives) {
   }
 }
 
-// libjpeg-turbo takes a code that does not exist for the end of a block, but near the end of the file;
-// here it is damage everywhere.
+// libjpeg-turbo takes a code that does not exist for the end of a block, but near the end of the
+// file; here it is damage everywhere.
 TEST(JpegEntropy, CallsDamageWhatLibjpegCallsDamageAndBadCodesEverywhere) {
   const Image picture = test_picture(150, 93);
   std::mt19937 random(11);
@@ -133,7 +134,8 @@ TEST(JpegEntropy, CallsDamageWhatLibjpegCallsDamageAndBadCodesEverywhere) {
           bytes.erase(at, 1 + random() % 40);
           break;
         case 2:
-          bytes.insert(at, random() % 2 == 0 ? std::string("\xff\xd3", 2) : std::string("\xff\xff", 2));
+          bytes.insert(at,
+                       random() % 2 == 0 ? std::string("\xff\xd3", 2) : std::string("\xff\xff", 2));
           break;
         default:
           bytes = bytes.substr(0, at) + "\xff\xd9";
@@ -144,8 +146,8 @@ TEST(JpegEntropy, CallsDamageWhatLibjpegCallsDamageAndBadCodesEverywhere) {
       const Outcome own = decode_with(HuffmanDecoder::kOwn, bytes);
       if (expected.error.empty() && own.message.ends_with("bad Huffman code")) continue;
       ASSERT_TRUE(own.error == expected.error && own.pixels == expected.pixels)
-          << "sampling " << encoding.sampling << " restarts " << encoding.restart_interval << " try "
-          << i << ": " << expected.error;
+          << "sampling " << encoding.sampling << " restarts " << encoding.restart_interval
+          << " try " << i << ": " << expected.error;
     }
   }
   EXPECT_GT(sound, 100);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/internal/version_cache.h"
 #include "jobs/store.h"
 #include "sqlite/sqlite.h"
 
@@ -20,6 +21,20 @@ struct Store::State {
   std::optional<sqlite::Database> writer;  // under write_mutex
   std::mutex readers_mutex;
   std::vector<sqlite::Database> readers;  // those at rest; under readers_mutex
+  internal::VersionCache versions;
+
+  // Held by who changes the store, from before its transaction to after its end, well or not.
+  class Writing {
+   public:
+    explicit Writing(State& state) : state_(state), lock_(state.write_mutex) {}
+    Writing(const Writing&) = delete;
+    Writing& operator=(const Writing&) = delete;
+    ~Writing() { state_.versions.changed(); }
+
+   private:
+    State& state_;
+    std::scoped_lock<std::mutex> lock_;
+  };
 
   [[nodiscard]] Result<sqlite::Database> connect() const {
     return sqlite::Database::open(file, {.name = fmt::format("job store '{}'", file.string()),

@@ -92,8 +92,8 @@ constexpr bool kMethodsAreKnown = false;
 // A block reads at most 64 x 31 bits, and the refill eight bytes more.
 constexpr std::size_t kSlack = 64 * 31 / 8 + 16;
 
-// Where the coefficient of a zigzag place lies. A run may lead beyond the block: libjpeg then writes
-// the last coefficient.
+// Where the coefficient of a zigzag place lies. A run may lead beyond the block: libjpeg then
+// writes the last coefficient.
 constexpr std::array<std::uint8_t, 128> kPlaces = [] {
   std::array<std::uint8_t, 128> places{};
   places.fill(63);
@@ -129,8 +129,8 @@ std::uint64_t load_big_endian(const std::uint8_t* bytes) {
   return std::endian::native == std::endian::big ? value : __builtin_bswap64(value);
 }
 
-// At least 56 bits after `refill`. What the next one adds is loaded already, so that it waits for no
-// memory.
+// At least 56 bits after `refill`. What the next one adds is loaded already, so that it waits for
+// no memory.
 struct BitReader {
   const std::uint8_t* next;
   std::uint64_t bits;
@@ -212,8 +212,8 @@ bool JpegEntropy::take_over(jpeg_decompress_struct& info,
   return true;
 }
 
-// Copies the scan without its stuffing and moves info.src to the marker behind it. False if restart
-// markers are not exactly where they belong: recovering from that is libjpeg's.
+// Copies the scan without its stuffing and moves info.src to the marker behind it. False if markers
+// or filling are not exactly where they belong: what then happens is libjpeg's.
 bool JpegEntropy::unstuff(jpeg_decompress_struct& info) {
   const std::uint64_t mcus = std::uint64_t{info.MCUs_per_row} * info.MCU_rows_in_scan;
   const std::uint64_t segments =
@@ -225,15 +225,15 @@ bool JpegEntropy::unstuff(jpeg_decompress_struct& info) {
   while (true) {
     const auto* mark =
         static_cast<const JOCTET*>(std::memchr(from, 0xff, static_cast<std::size_t>(end - from)));
-    if (mark == nullptr || mark + 1 == end) return false;
+    if (mark == nullptr) return false;
     out = std::copy(from, mark, out);
-    const JOCTET kind = mark[1];
-    if (kind == 0xff) {  // a byte of filling
-      from = mark + 1;
-      continue;
-    }
-    from = mark + 2;
+    const JOCTET* const behind =
+        std::find_if(mark + 1, end, [](JOCTET byte) { return byte != 0xff; });  // filling is 0xff
+    if (behind == end) return false;
+    const JOCTET kind = *behind;
+    from = behind + 1;
     if (kind == 0) {
+      if (behind != mark + 1) return false;  // filling belongs before markers only
       *out++ = 0xff;
       continue;
     }

@@ -1,9 +1,10 @@
-// Huffman decoding of JPEGs with one sequential scan, in place of libjpeg's own, which takes 40 % of
-// a picture's time: the bytes of the scan are unstuffed first, a code and the length of the value
-// behind it come from one look into a table, and the bits are refilled eight bytes at a time
-// (F. Giesen, "Reading bits in far too many ways", part 2, 2018). The inverse transform and all that
-// follows stays libjpeg's. Coefficients are the same, and so is what counts as damage, but that a code which
-// does not exist always does (libjpeg-turbo takes it for the end of a block, but near the file's end).
+// Huffman decoding of JPEGs with one sequential scan, in place of libjpeg's own, which takes 40 %
+// of a picture's time: the bytes of the scan are unstuffed first, a code and the length of the
+// value behind it come from one look into a table, and the bits are refilled eight bytes at a time
+// (F. Giesen, "Reading bits in far too many ways", part 2, 2018). The inverse transform and all
+// that follows stays libjpeg's. Coefficients are the same, and so is what counts as damage, but
+// that a code which does not exist always does (libjpeg-turbo takes it for the end of a block, but
+// near the file's end).
 #pragma once
 
 #include <cstdio>
@@ -23,9 +24,9 @@ enum class EntropyState { kFine, kEndOfData, kBadCode };
 
 class JpegEntropy {
  public:
-  // Takes over the scan at info.src, which must be wholly in memory, after jpeg_start_decompress: from
-  // then on libjpeg calls `decode_mcu`, which is to call `decode`. False, and nothing has changed, if
-  // this decoder is not for such a scan.
+  // Takes over the scan at info.src, which must be wholly in memory, after jpeg_start_decompress:
+  // from then on libjpeg calls `decode_mcu`, which is to call `decode`. False, and nothing has
+  // changed, if this decoder is not for such a scan.
   bool take_over(jpeg_decompress_struct& info,
                  boolean (*decode_mcu)(j_decompress_ptr info, JBLOCKROW* blocks));
 
