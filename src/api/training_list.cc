@@ -1,8 +1,7 @@
 // ListTrainingJobs.
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <iterator>
+#include <array>
+#include <charconv>
 
 #include "api/operations.h"
 #include "api/text.h"
@@ -53,24 +52,33 @@ Result<jobs::Page<jobs::JobSummary>> jobs_of_plan(const Call& call, jobs::ListQu
 
 // Pages are written as text: as objects that are then serialized, a hundred jobs took a third of
 // the request's time.
+void add_name(std::string& out, std::string_view name) {
+  out.append(1, '"').append(name).append("\":");
+}
+
 void add_text(std::string& out, std::string_view name, std::string_view value) {
+  add_name(out, name);
   const bool plain = std::ranges::all_of(
       value, [](char c) { return c >= ' ' && c < 0x7f && c != '"' && c != '\\'; });
   if (plain) {
-    fmt::format_to(std::back_inserter(out), R"("{}":"{}",)", name, value);
+    out.append(1, '"').append(value).append("\",");
   } else {
-    fmt::format_to(std::back_inserter(out), R"("{}":{},)", name,
-                   json::serialize(json::string(to_valid_utf8(std::string(value)))));
+    out.append(json::serialize(json::string(to_valid_utf8(std::string(value))))).append(1, ',');
   }
 }
 
 void add_time(std::string& out, std::string_view name, Time time) {
+  add_name(out, name);
   const std::int64_t value = to_epoch_milliseconds(time);
-  if (value < 0) {
-    fmt::format_to(std::back_inserter(out), R"("{}":{},)", name, to_epoch_seconds(time));
+  std::array<char, 24> digits;
+  // Of at least 10^3 milliseconds: the last three digits are those behind the point.
+  const char* const end = std::to_chars(digits.begin(), digits.end(), value).ptr;
+  if (value >= 1000) {
+    out.append(std::string_view(digits.data(), end - 3)).append(1, '.').append(end - 3, end);
   } else {
-    fmt::format_to(std::back_inserter(out), R"("{}":{}.{:03},)", name, value / 1000, value % 1000);
+    out.append(json::serialize(json::value(to_epoch_seconds(time))));
   }
+  out += ',';
 }
 
 void add_summary(std::string& out, const jobs::JobSummary& job, Time now) {
@@ -83,8 +91,8 @@ void add_summary(std::string& out, const jobs::JobSummary& job, Time now) {
   add_text(out, "SecondaryStatus", job.secondary_status);
   if (job.ended) add_time(out, "TrainingEndTime", *job.ended);
   if (!job.warm.status.empty()) {
-    fmt::format_to(std::back_inserter(out), R"("WarmPoolStatus":{},)",
-                   json::serialize(warm_pool_document(job.warm, now, {})));
+    add_name(out, "WarmPoolStatus");
+    out.append(json::serialize(warm_pool_document(job.warm, now, {}))).append(1, ',');
   }
   out.back() = '}';
 }

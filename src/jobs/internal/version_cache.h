@@ -1,5 +1,5 @@
-// The versions of jobs that were asked for lately, so that asking again costs no query while nothing
-// in the store has changed.
+// The versions of jobs that were asked for lately, so that asking again costs no query while
+// nothing in the store has changed.
 //
 // An entry is of a generation, which every change of the store ends: a version that was read in the
 // present generation is the present one. To be read in this order: generation(), the database,
