@@ -347,16 +347,16 @@ Result<void> S3Client::download_small(const std::string& bucket, const Download&
 Result<void> S3Client::download_large(const std::string& bucket, const Download& item, int fd) {
   const S3Call call{.method = "GET", .bucket = bucket, .key = item.key};
   for (unsigned attempt = 1;; ++attempt) {
+    internal::GatheredWriter file(fd, 0);
     const Result<ObjectInfo> info =
         get(bucket, item.key, {.range = {}, .if_match = item.etag},
-            [&](std::span<const std::byte> piece) { return write_all(fd, piece); });
-    if (info) return info->size == item.size ? Result<void>{} : changed_since_listed(call);
+            [&](std::span<const std::byte> piece) { return file.write(piece); });
+    if (info) return info->size == item.size ? file.flush() : changed_since_listed(call);
     if (info.error().code == Code::kFailedPrecondition) return changed_since_listed(call);
     // get() goes on where a body was cut off; wrong bytes have to come again from the start.
     if (info.error().code != Code::kDataLoss || attempt >= transport_.attempts()) {
       return info.error();
     }
-    if (lseek(fd, 0, SEEK_SET) != 0) return error_from_errno("rewind a download", errno);
     transport_.pause(attempt);
   }
 }
@@ -392,12 +392,11 @@ Result<void> S3Client::download_ranges(const std::string& bucket, const Download
       const std::uint64_t first = i * kRangeBytes;
       const std::uint64_t length = std::min(kRangeBytes, item.size - first);
       Checksummer summer{expected.kind};
-      std::uint64_t at = first;
+      internal::GatheredWriter file(fd, first);
       const GetOptions options{.range = Range{first, first + length - 1}, .if_match = item.etag};
       const Result<ObjectInfo> info =
           get(bucket, item.key, options, [&](std::span<const std::byte> piece) -> Result<void> {
-            TRY(write_all_at(fd, piece, at));
-            at += piece.size();
+            TRY(file.write(piece));
             summer.update(piece);
             return {};
           });
@@ -406,7 +405,7 @@ Result<void> S3Client::download_ranges(const std::string& bucket, const Download
         return info.error();
       }
       sums[i] = {to_base64(summer.finish()), length};
-      return {};
+      return file.flush();
     }));
     const Checksum whole = TRY(combine_checksums(expected.kind, false, sums));
     if (whole.value == expected.value) return {};

@@ -19,6 +19,27 @@ Result<void> write_all_at(int fd, std::span<const std::byte> bytes, std::uint64_
   return {};
 }
 
+Result<void> GatheredWriter::write(std::span<const std::byte> piece) {
+  if (!block_) block_ = std::make_unique_for_overwrite<std::byte[]>(kBlock);
+  while (!piece.empty()) {
+    // A first block that does not begin on a boundary ends on one.
+    const std::size_t room = kBlock - offset_ % kBlock - filled_;
+    const std::size_t taken = std::min(room, piece.size());
+    std::copy_n(piece.begin(), taken, block_.get() + filled_);
+    filled_ += taken;
+    piece = piece.subspan(taken);
+    if (taken == room) TRY(flush());
+  }
+  return {};
+}
+
+Result<void> GatheredWriter::flush() {
+  TRY(write_all_at(fd_, {block_.get(), filled_}, offset_));
+  offset_ += filled_;
+  filled_ = 0;
+  return {};
+}
+
 Result<void> set_length(int fd, std::uint64_t length) {
   struct stat status {};
   if (fstat(fd, &status) != 0) return error_from_errno("stat a stored body", errno);
