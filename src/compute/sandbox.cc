@@ -22,6 +22,7 @@
 #include "base/json.h"
 #include "compute/internal/bwrap_arguments.h"
 #include "compute/internal/cgroup.h"
+#include "compute/internal/entry_program.h"
 #include "compute/internal/landlock.h"
 #include "compute/internal/mount_points.h"
 #include "compute/internal/seccomp.h"
@@ -100,6 +101,14 @@ std::map<std::string, std::string> small_files(const SandboxSpec& spec, const Id
   return files;
 }
 
+// As sandbox_entry reads them. In a file, because a command line is open to everyone on the host.
+std::string variables(const SandboxSpec& spec) {
+  std::string text;
+  for (const auto& [name, value] : spec.environment)
+    text.append(name).append(1, '=').append(value).append(1, '\0');
+  return text;
+}
+
 std::uint64_t physical_memory() {
   return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -115,7 +124,7 @@ std::vector<char*> c_strings(std::vector<std::string>& words) {
 
 // Everything that the child needs, made before the fork: after it only system calls are safe.
 struct Launch {
-  std::vector<char*> argv, envp;
+  std::vector<char*> argv;
   std::vector<int> keep_fds, join_fds;
   int output_fd = -1, null_fd = -1, failure_fd = -1, scope_fd = -1;
   int network_fd = -1, user_fd = -1;  // namespaces to enter
@@ -165,7 +174,8 @@ void limit_process(const Launch& launch) {
   }
   syscall(SYS_close_range, 3U, ~0U, 4U /* CLOSE_RANGE_CLOEXEC */);
   for (const int fd : launch.keep_fds) fcntl(fd, F_SETFD, 0);
-  execve(launch.argv[0], launch.argv.data(), launch.envp.data());
+  char* const no_variables[] = {nullptr};  // those of the job are not for bubblewrap
+  execve(launch.argv[0], launch.argv.data(), no_variables);
   fail();
   _exit(127);
 }
@@ -313,18 +323,17 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   }
   files.push_back(TRY(memory_file(internal::seccomp_filter())));
   plan.seccomp_fd = files.back().get();
+  files.push_back(TRY(memory_file(internal::entry_program())));
+  plan.entry_fd = files.back().get();
+  files.push_back(TRY(memory_file(variables(spec))));
+  plan.variables_fd = files.back().get();
   Pipe status = TRY(make_pipe());
   plan.status_fd = status.write.get();
   for (const UniqueFd& file : files) launch.keep_fds.push_back(file.get());
   launch.keep_fds.push_back(status.write.get());
 
   std::vector<std::string> words = internal::bwrap_arguments(spec, plan);
-  // Through bubblewrap's own environment, which only the job's owner can read; a command line is
-  // open to everyone on the host.
-  std::vector<std::string> environment;
-  for (const auto& [name, value] : spec.environment) environment.push_back(name + "=" + value);
   launch.argv = c_strings(words);
-  launch.envp = c_strings(environment);
   launch.join_fds = state->cgroup.join_fds();
   launch.limits = state->cgroup.per_process();
   launch.parent = getpid();

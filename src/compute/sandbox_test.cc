@@ -80,6 +80,71 @@ TEST_F(SandboxTest, AProgramRunsWithItsEnvironmentAndNothingElse) {
   EXPECT_EQ(outcome.exit.code, 0);
 }
 
+// Variables may name libraries of the job's own, for programs of the job's own user.
+TEST_F(SandboxTest, NoVariableReachesAProgramWithMoreRightsThanTheJobs) {
+  // The folder of libraries that bubblewrap would write into, as the host knows it and as the job
+  // does.
+  const fs::path inside = spec_.ml_folder / "libraries";
+  make_folders(inside).value();
+  const fs::path source = folder_.path() / "evil.c";
+  std::ofstream{source} << R"(
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) static void run(void) {
+  char name[256] = "?";
+  const int fd = open("/proc/self/comm", O_RDONLY);
+  const long got = read(fd, name, sizeof name - 1);
+  name[got > 0 ? got - 1 : 0] = 0;
+  dprintf(2, "loaded by %s as %d\n", name, (int)getuid());
+})";
+  const fs::path library = inside / "libevil.so";
+  ASSERT_EQ(
+      std::system(("cc -shared -fPIC -o " + library.string() + " " + source.string()).c_str()), 0);
+  const std::string as_job = "/opt/ml/libraries/libevil.so";
+  for (const std::string& path : {library.string(), as_job}) {
+    for (const char* name : {"LD_PRELOAD", "LD_AUDIT"}) {
+      spec_.environment = {{"PATH", "/usr/bin:/bin"}, {name, path}};
+      const std::string output = run("/bin/true; id -u").output;
+      const std::string uid = std::to_string(program_identity(spec_.name).uid);
+      EXPECT_THAT(output, testing::EndsWith(uid + "\n"));
+      EXPECT_THAT(output,
+                  testing::Not(testing::ContainsRegex("loaded by (bwrap|setpriv|sandbox_entry)")));
+      if (geteuid() == 0) {
+        EXPECT_THAT(output, testing::Not(testing::HasSubstr("as 0")));
+      }
+      // It is the job's own business to load it into its own programs.
+      const bool found = path == as_job && std::string_view(name) == "LD_PRELOAD";
+      if (found) {
+        EXPECT_THAT(output, testing::HasSubstr("loaded by sh as " + uid));
+      }
+    }
+  }
+  // Files that the loader writes are written by the job's user, where it may.
+  const fs::path trace = folder_.path() / "trace";
+  spec_.environment = {
+      {"PATH", "/usr/bin:/bin"}, {"LD_DEBUG", "all"}, {"LD_DEBUG_OUTPUT", trace.string()}};
+  run("/bin/true");
+  for (const auto& entry : fs::directory_iterator(folder_.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("trace")) << entry.path();
+  }
+}
+
+TEST_F(SandboxTest, VariablesOfAnyBytesArriveAndDescriptorsDoNot) {
+  spec_.environment["ODD"] = "a=b\nc \xff \"quoted\"";
+  spec_.environment["EMPTY"] = "";
+  const Outcome outcome =
+      run("printf '%s|%s|' \"$ODD\" \"${EMPTY-none}\"; ls /proc/self/fd | tr '\\n' ' '");
+  EXPECT_EQ(outcome.output, "a=b\nc \xff \"quoted\"||0 1 2 3 ");  // 3 is the folder that ls reads
+}
+
+TEST_F(SandboxTest, AProgramThatIsNotThereSaysSo) {
+  spec_.argv = {"/opt/ml/none"};
+  const Outcome outcome = finish(start());
+  EXPECT_EQ(outcome.exit.code, 127);
+  EXPECT_THAT(outcome.output, testing::HasSubstr("/opt/ml/none: No such file or directory"));
+}
+
 TEST_F(SandboxTest, ExitCodeAndSignalComeBack) {
   EXPECT_EQ(run("exit 3").exit.code, 3);
   const Outcome outcome = run("kill -SEGV $$");

@@ -207,7 +207,7 @@ def hit_a_job(data_dir, rng, hit):
         return
     agent, name = rng.choice(found)
     programs = [pid for pid, (_, command) in running.items()
-                if "train.py" in command and "bwrap" not in command[0] and "setpriv" not in command[0]
+                if "train.py" in command and "bwrap" not in command[0] and "sandbox_entry" not in command[0]
                 and descends(pid, agent, running)]
     victim, what = (programs[0], "program") if programs and rng.random() < 0.5 else (agent, "agent")
     hit.setdefault(name, set()).add(what)  # before: it may matter at once

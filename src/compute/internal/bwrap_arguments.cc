@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kEtcFolders[] = {"/etc/ssl/certs", "/etc/alternatives", "/etc/fonts",
                                        "/etc/pki/tls/certs"};
 
+constexpr const char* kEntry = "/run/atelier/sandbox_entry";
+
 class Arguments {
  public:
   template <typename... Words>
@@ -38,7 +40,7 @@ void add_namespaces(Arguments& arguments, const SandboxSpec& spec, const BwrapPl
                 "--unshare-uts", "--unshare-cgroup-try", "--hostname", spec.host_name);
   if (spec.network_isolation && spec.network == nullptr) arguments.add("--unshare-net");
   if (plan.root) {
-    // What setpriv needs to become the program's user; it gives them up with the rest.
+    // What sandbox_entry needs to become the program's user; it gives them up with the rest.
     arguments.add("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID",
                   "--cap-add", "CAP_SETPCAP");
   } else {
@@ -69,6 +71,8 @@ void add_system(Arguments& arguments, const BwrapPlan& plan) {
     arguments.add_parents(file.path);
     arguments.add("--perms", "0444", "--file", std::to_string(file.fd), file.path);
   }
+  arguments.add_parents(kEntry);
+  arguments.add("--perms", "0555", "--file", std::to_string(plan.entry_fd), kEntry);
   arguments.add("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size",
                 std::to_string(plan.shm_bytes), "--tmpfs", "/dev/shm");
   // Libraries count the processors there (cpuinfo, hwloc, NUMA).
@@ -99,13 +103,12 @@ std::vector<std::string> bwrap_arguments(const SandboxSpec& spec, const BwrapPla
   add_system(arguments, plan);
   add_folders(arguments, spec);
   arguments.add("--");
-  arguments.add("/usr/bin/setpriv", "--no-new-privs");
+  arguments.add(kEntry, std::to_string(plan.variables_fd));
   if (plan.root) {
-    arguments.add("--reuid", std::to_string(plan.identity.uid), "--regid",
-                  std::to_string(plan.identity.gid), "--clear-groups", "--inh-caps=-all",
-                  "--bounding-set=-all");
+    arguments.add(std::to_string(plan.identity.uid), std::to_string(plan.identity.gid));
+  } else {
+    arguments.add("-", "-");
   }
-  arguments.add("--");
   for (const std::string& word : spec.argv) arguments.add(word);
   return arguments.take();
 }

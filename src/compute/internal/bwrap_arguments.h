@@ -17,8 +17,10 @@ struct DataFile {
 struct BwrapPlan {
   std::string bwrap;  // its path
   Identity identity;
-  bool root = false;  // bubblewrap runs as root, and the program gives up root by setpriv
+  bool root = false;  // bubblewrap runs as root, and sandbox_entry gives it up
   int seccomp_fd = -1;
+  int entry_fd = -1;      // the program sandbox_entry
+  int variables_fd = -1;  // what it hands on
   int status_fd = -1;
   std::vector<DataFile> files;
   std::uint64_t shm_bytes = 0;
