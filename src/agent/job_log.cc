@@ -1,9 +1,11 @@
 #include "agent/job_log.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
+#include <thread>
+
 #include "agent/journal.h"
+#include "base/file.h"
 #include "base/json.h"
 
 namespace atelier::agent {
@@ -13,6 +15,7 @@ constexpr std::size_t kLastLines = 12;
 constexpr std::size_t kLastLineBytes = 300;
 // On a full disk lines wait in memory for room, but not without bound.
 constexpr std::size_t kMaxUnwritten = std::size_t{8} << 20;
+constexpr std::chrono::milliseconds kRoomLook{250};  // how often a full disk is tried again
 
 }  // namespace
 
@@ -22,38 +25,39 @@ Result<std::unique_ptr<JobLog>> JobLog::open(const std::filesystem::path& job_fo
                                              const Clock& clock) {
   TRY(make_folders(job_folder / "logs"));
   LogWriter writer = TRY(LogWriter::open(job_folder / "logs" / (host + ".log")));
-  UniqueFd fd = TRY(open_file(job_folder / "metrics.jsonl", O_WRONLY | O_CREAT | O_APPEND, 0644));
+  LineFile values = TRY(LineFile::open(job_folder / "metrics.jsonl", "the job's metrics"));
   return std::unique_ptr<JobLog>{
-      new JobLog{std::move(writer), std::move(fd), MetricMatcher{metrics}, clock}};
+      new JobLog{std::move(writer), std::move(values), MetricMatcher{metrics}, clock}};
 }
 
-JobLog::JobLog(LogWriter writer, UniqueFd metrics, MetricMatcher matcher, const Clock& clock)
+JobLog::JobLog(LogWriter writer, LineFile metrics, MetricMatcher matcher, const Clock& clock)
     : writer_(std::move(writer)),
-      metrics_fd_(std::move(metrics)),
+      metrics_(std::move(metrics)),
       matcher_(std::move(matcher)),
       clock_(clock) {}
 
-void JobLog::add(std::string_view line) {
+std::optional<Time> JobLog::add(std::string_view line) {
   dirty_ = true;
-  if (unwritten_ > kMaxUnwritten) return;
-  unwritten_ += line.size() + 16;
-  writer_.append(clock_.now(), line);
+  if (writer_.pending() + metrics_.pending() > kMaxUnwritten && !flush_locked()) {
+    if (dropped_++ == 0) full_ = problem_;
+    return std::nullopt;
+  }
+  return writer_.append(clock_.now(), line);
 }
 
 void JobLog::program_line(std::string_view line) {
   const std::scoped_lock lock{mutex_};
-  add(line);
+  const std::optional<Time> time = add(line);
   if (last_lines_.size() == kLastLines) last_lines_.pop_front();
   last_lines_.emplace_back(line.substr(0, kLastLineBytes));
   matches_.clear();
   matcher_.match(line, matches_);
-  const bool room = pending_metrics_.size() < kMaxUnwritten;
   for (const MetricMatcher::Match& match : matches_) {
-    if (room) {
-      pending_metrics_ += fmt::format(R"({{"t":{},"n":{},"v":{}}})"
-                                      "\n",
-                                      to_epoch_milliseconds(clock_.now()),
-                                      json::serialize(json::string{match.name}), match.value);
+    if (time) {
+      metrics_.append(fmt::format(R"({{"t":{},"n":{},"v":{}}})"
+                                  "\n",
+                                  to_epoch_milliseconds(*time),
+                                  json::serialize(json::string{match.name}), match.value));
     }
     final_.insert_or_assign(std::string{match.name}, match.value);
   }
@@ -62,36 +66,46 @@ void JobLog::program_line(std::string_view line) {
 void JobLog::note(std::string_view line) {
   const std::scoped_lock lock{mutex_};
   add(line);
-  flush_locked();
+  static_cast<void>(flush_locked());
 }
 
 void JobLog::flush() {
   const std::scoped_lock lock{mutex_};
-  flush_locked();
+  static_cast<void>(flush_locked());
 }
 
-void JobLog::flush_locked() {
-  Result<void> written = writer_.flush();
-  if (written && !pending_metrics_.empty()) {
-    written = write_all(metrics_fd_.get(), pending_metrics_);
-    pending_metrics_.clear();
-  }
-  if (written) {
-    unwritten_ = 0;
-  } else {
-    problem_ = written.error().message;
-  }
+Result<void> JobLog::flush_locked() {
+  const Result<void> lines = writer_.flush();
+  const Result<void> values = metrics_.flush();
+  const Result<void>& outcome = lines ? values : lines;
+  problem_ = outcome ? "" : outcome.error().message;
+  return outcome;
 }
 
 void JobLog::sync() {
   const std::scoped_lock lock{mutex_};
-  if (!dirty_) return;
-  flush_locked();
-  const Result<void> synced = writer_.sync();
-  if (synced) {
-    dirty_ = false;
-  } else {
-    problem_ = synced.error().message;
+  static_cast<void>(sync_locked());
+}
+
+Result<void> JobLog::sync_locked() {
+  if (!dirty_) return {};
+  TRY(flush_locked());
+  const Result<void> lines = writer_.sync();
+  const Result<void> values = metrics_.sync();
+  const Result<void>& outcome = lines ? values : lines;
+  dirty_ = !outcome;
+  problem_ = outcome ? "" : outcome.error().message;
+  return outcome;
+}
+
+void JobLog::sync_to_the_end() {
+  while (true) {
+    {
+      const std::scoped_lock lock{mutex_};
+      const Result<void> synced = sync_locked();
+      if (synced || synced.error().code != Code::kResourceExhausted) return;
+    }
+    std::this_thread::sleep_for(kRoomLook);
   }
 }
 
@@ -114,7 +128,13 @@ std::string JobLog::last_lines() const {
 
 std::string JobLog::problem() const {
   const std::scoped_lock lock{mutex_};
-  return problem_;
+  if (dropped_ > 0) {
+    return fmt::format(
+        "{} lines and their metrics are missing in the log: more than {} MiB waited "
+        "for room on the disk ({})",
+        dropped_, kMaxUnwritten >> 20, full_);
+  }
+  return problem_.empty() ? "" : "lines of the log or metrics may be missing: " + problem_;
 }
 
 }  // namespace atelier::agent

@@ -382,7 +382,7 @@ class JobRun {
     // Who still watched the folders when they are cleaned up would take that for the program's
     // doing, and clean up in S3 as well.
     if (checkpoints_ && !outcome.ran) checkpoints_->abandon();
-    log_->sync();
+    log_->sync_to_the_end();
     if (outcome.ran && outcome.kind != "interrupted") {
       if (journal_.find("uploading") == nullptr) {
         TRY(journal_.append("uploading", "", to_json(outcome)));
@@ -409,7 +409,7 @@ class JobRun {
     }
     const std::string problem = log_->problem();
     if (!problem.empty()) {
-      TRY(journal_.append("warning", "lines of the log may be missing: " + problem));
+      TRY(journal_.append("warning", problem));
     }
     const std::string kind = outcome.kind;
     if (attempt_clock_) attempt_time_ = attempt_clock_->elapsed();

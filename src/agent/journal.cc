@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <thread>
 
 #include "base/json.h"
 
@@ -13,6 +14,7 @@ namespace atelier::agent {
 namespace {
 
 constexpr std::size_t kMaxJournalBytes = std::size_t{64} << 20;
+constexpr std::chrono::milliseconds kRoomLook{250};  // how often a full disk is tried again
 
 std::filesystem::path journal_path(const std::filesystem::path& job_folder) {
   return job_folder / "journal.jsonl";
@@ -133,7 +135,14 @@ Result<Journal> Journal::open(const std::filesystem::path& job_folder, const Clo
 }
 
 Result<void> Journal::append(std::string_view kind, std::string message, std::string detail_json) {
-  TRY(write(next(kind, std::move(message), std::move(detail_json))));
+  const JournalEvent event = next(kind, std::move(message), std::move(detail_json));
+  Result<void> written = write(event);
+  // An agent that cannot say what happened would end, and its job be called lost.
+  while (!written && written.error().code == Code::kResourceExhausted) {
+    std::this_thread::sleep_for(kRoomLook);
+    written = write(event);
+  }
+  TRY(written);
   if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's journal", errno);
   if (folder_synced_) return {};
   // The names on the way to it too: a journal that a power cut made vanish would let the program

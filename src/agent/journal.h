@@ -17,7 +17,8 @@ class Journal {
  public:
   // Opens to append; a torn last line is cut off. `events()` then has what was there.
   static Result<Journal> open(const std::filesystem::path& job_folder, const Clock& clock);
-  // Durable when it returns, with all that was written before and the folder's own name.
+  // Durable when it returns, with all that was written before and the folder's own name. Waits for
+  // room on a full disk.
   Result<void> append(std::string_view kind, std::string message, std::string detail_json = {});
   // Written now, and on disk with the next append(): for events from which nothing follows that
   // could not be done again.

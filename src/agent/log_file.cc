@@ -183,14 +183,45 @@ Result<std::optional<Timed>> first_timed(Source& source, std::uint64_t start, st
 
 }  // namespace
 
-Result<LogWriter> LogWriter::open(const std::filesystem::path& path) {
-  LogWriter writer{TRY(open_file(path, O_RDWR | O_CREAT | O_APPEND, 0644))};
-  std::optional<Source> source = TRY(open_source(path));
+Result<LineFile> LineFile::open(const std::filesystem::path& path, std::string what) {
+  UniqueFd fd = TRY(open_file(path, O_RDWR | O_CREAT | O_APPEND, 0644));
+  LineFile file{std::move(fd), std::move(what)};
+  const std::optional<Source> source = TRY(open_source(path));
   if (!source) return Error{Code::kAborted, "'" + path.string() + "' was removed while opened"};
-  if (ftruncate(writer.fd_.get(), static_cast<off_t>(source->size())) != 0) {
+  if (ftruncate(file.fd_.get(), static_cast<off_t>(source->size())) != 0) {
     return error_from_errno("cut the torn end of '" + path.string() + "'", errno);
   }
-  std::uint64_t end = source->size();
+  return file;
+}
+
+Result<void> LineFile::flush() {
+  std::size_t done = 0;
+  Result<void> outcome;
+  while (done < pending_.size()) {
+    const ssize_t put = write(fd_.get(), pending_.data() + done, pending_.size() - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) {
+      outcome = error_from_errno("write to " + what_, errno);
+      break;
+    }
+    done += static_cast<std::size_t>(put);
+  }
+  // What a full disk cut off stays pending, so that a later flush goes on in the middle of the
+  // line.
+  pending_.erase(0, done);
+  return outcome;
+}
+
+Result<void> LineFile::sync() {
+  TRY(flush());
+  if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of " + what_, errno);
+  return {};
+}
+
+Result<LogWriter> LogWriter::open(const std::filesystem::path& path) {
+  LogWriter writer{TRY(LineFile::open(path, "the job's log"))};
+  std::optional<Source> source = TRY(open_source(path));
+  std::uint64_t end = source ? source->size() : 0;
   while (end > 0) {
     const std::uint64_t start = TRY(line_start_before(*source, end - 1));
     const std::optional<Time> time = TRY(time_at(*source, start));
@@ -203,43 +234,20 @@ Result<LogWriter> LogWriter::open(const std::filesystem::path& path) {
   return writer;
 }
 
-void LogWriter::append(Time time, std::string_view line) {
+Time LogWriter::append(Time time, std::string_view line) {
   last_ = std::clamp(std::max(time, last_), Time{}, from_epoch_milliseconds(kMaxTime));
   char header[kHeader + 1];
   std::snprintf(header, sizeof header, "%013lld ",
                 static_cast<long long>(to_epoch_milliseconds(last_)));
   do {
     const std::size_t end = std::min({line.find('\n'), line.size(), kMaxMessage});
-    pending_.append(header, kHeader);
-    pending_.append(line.substr(0, end));
-    pending_ += '\n';
+    file_.append({header, kHeader});
+    file_.append(line.substr(0, end));
+    file_.append("\n");
     const bool at_line_end = end < line.size() && line[end] == '\n';
     line.remove_prefix(at_line_end ? end + 1 : end);
   } while (!line.empty());
-}
-
-Result<void> LogWriter::flush() {
-  std::size_t done = 0;
-  Result<void> outcome;
-  while (done < pending_.size()) {
-    const ssize_t put = write(fd_.get(), pending_.data() + done, pending_.size() - done);
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) {
-      outcome = error_from_errno("write to the job's log", errno);
-      break;
-    }
-    done += static_cast<std::size_t>(put);
-  }
-  // What a full disk cut off stays pending, so that a later flush goes on in the middle of the
-  // line.
-  pending_.erase(0, done);
-  return outcome;
-}
-
-Result<void> LogWriter::sync() {
-  TRY(flush());
-  if (fdatasync(fd_.get()) != 0) return error_from_errno("fdatasync of the job's log", errno);
-  return {};
+  return last_;
 }
 
 Result<LogPage> read_log(const std::filesystem::path& path, std::uint64_t offset,

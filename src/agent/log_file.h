@@ -22,19 +22,38 @@ struct LogEvent {
   std::uint64_t offset = 0;  // of its record
 };
 
-class LogWriter {
+// A file of lines that is only added to. What a full disk cuts off stays pending and is written
+// once there is room, from the byte on where it was cut.
+class LineFile {
  public:
-  // Opens to append; a torn record at the end (kill -9, full disk) is cut off first.
-  static Result<LogWriter> open(const std::filesystem::path& path);
-  // Lines reach the file with flush(); a batch costs one write.
-  void append(Time time, std::string_view line);
+  // A torn line at the end (kill -9, full disk) is cut off first. `what` names it in errors.
+  static Result<LineFile> open(const std::filesystem::path& path, std::string what);
+  // Whole lines, with their ends. They reach the file with flush(); a batch costs one write.
+  void append(std::string_view lines) { pending_ += lines; }
   Result<void> flush();
-  Result<void> sync();  // fsync
+  Result<void> sync();                                                   // fsync
+  [[nodiscard]] std::size_t pending() const { return pending_.size(); }  // bytes
 
  private:
-  explicit LogWriter(UniqueFd fd) : fd_(std::move(fd)) {}
+  LineFile(UniqueFd fd, std::string what) : fd_(std::move(fd)), what_(std::move(what)) {}
   UniqueFd fd_;
+  std::string what_;
   std::string pending_;
+};
+
+class LogWriter {
+ public:
+  // Opens to append; a torn record at the end is cut off first.
+  static Result<LogWriter> open(const std::filesystem::path& path);
+  // Returns the time that the line has in the log: it is never before that of an earlier line.
+  Time append(Time time, std::string_view line);
+  Result<void> flush() { return file_.flush(); }
+  Result<void> sync() { return file_.sync(); }
+  [[nodiscard]] std::size_t pending() const { return file_.pending(); }
+
+ private:
+  explicit LogWriter(LineFile file) : file_(std::move(file)) {}
+  LineFile file_;
   Time last_{};
 };
 

@@ -28,6 +28,8 @@ ApiError from_error(const Error& error) {
     case Code::kPermissionDenied:
       return {400, "AccessDeniedException", error.message};
     case Code::kResourceExhausted:
+      // What passes, such as a full disk, is tried again by clients; a limit is not.
+      if (error.retry == Retry::kYes) return {503, "ServiceUnavailable", error.message};
       return {400, "ResourceLimitExceeded", error.message};
     case Code::kAborted:
       return {400, "ConflictException", error.message};

@@ -78,6 +78,8 @@ TEST_F(TrainingTest, CreatePassesOnWhatJobsCanNotDo) {
             "ValidationException: image 'x' is not known; known are y");
   world_.jobs.create_error = Error{Code::kResourceExhausted, "more than the host has"};
   EXPECT_EQ(create_error(training_request()), "ResourceLimitExceeded: more than the host has");
+  world_.jobs.create_error = Error{Code::kResourceExhausted, "the disk is full", Retry::kYes};
+  EXPECT_EQ(create(training_request()).status, 503);
   world_.jobs.create_error = Error{Code::kIo, "disk"};
   EXPECT_EQ(create(training_request()).status, 500);
 }

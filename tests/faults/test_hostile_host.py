@@ -1,6 +1,7 @@
 """A host that misbehaves under a running `atelier serve`: a full disk, a locked database, a clock that jumps, and an S3
 that is frozen. What has to hold: a clear error, nothing lost, and recovery without hands."""
 import contextlib
+import datetime
 import email.utils
 import os
 import pathlib
@@ -20,13 +21,21 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import jobs as small_jobs  # noqa: E402
 from server import Server  # noqa: E402
 
+# A log of more than the rest of a block, with a metric in each line.
 SCRIPT = """
     import os, time
+
+    def save():
+        with open("/opt/ml/model/weights", "wb") as file:
+            file.write(b"w" * 100_000)
+
+    if os.environ["SM_HP_SAVE"] == "first":
+        save()
     for line in range(int(os.environ["SM_HP_LINES"])):
-        print("line", line, flush=True)
+        print("line", line, f"loss={line}", "." * 200, flush=True)
         time.sleep(0.05)
-    with open("/opt/ml/model/weights", "wb") as file:
-        file.write(b"w" * 100_000)
+    if os.environ["SM_HP_SAVE"] == "last":
+        save()
     """
 FAKETIME = next(pathlib.Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
@@ -50,10 +59,11 @@ class World:
         config = botocore.config.Config(retries={"total_max_attempts": 1}, read_timeout=read_timeout)
         return self.session.client(service, endpoint_url=self.server.url, config=config)
 
-    def create(self, lines, **changes):
+    def create(self, lines, save="last", **changes):
         name = small_jobs.name_of("hostile")
         body = small_jobs.request(name, "s3://source/sourcedir.tar.gz", **changes)
-        body["HyperParameters"]["lines"] = str(lines)
+        body["HyperParameters"].update(lines=str(lines), save=save)
+        body["AlgorithmSpecification"]["MetricDefinitions"] = [{"Name": "loss", "Regex": "loss=([0-9]+)"}]
         self.client("sagemaker").create_training_job(**body)
         return name
 
@@ -67,6 +77,15 @@ class World:
             return []
         pages = logs.get_log_events(logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True)
         return [int(e["message"].split()[1]) for e in pages["events"] if e["message"].startswith("line ")]
+
+    def metrics(self, name):
+        """How many values of `loss` there are, and their sum."""
+        now = datetime.datetime.now(datetime.timezone.utc)
+        points = self.client("cloudwatch").get_metric_statistics(
+            Namespace="/aws/sagemaker/TrainingJobs", MetricName="loss", Period=60,
+            Dimensions=[{"Name": "TrainingJobName", "Value": name}], Statistics=["SampleCount", "Sum"],
+            StartTime=now - datetime.timedelta(hours=1), EndTime=now + datetime.timedelta(hours=1))["Datapoints"]
+        return sum(point["SampleCount"] for point in points), sum(point["Sum"] for point in points)
 
     def wait(self, name, done, limit=60):
         end = time.monotonic() + limit
@@ -136,8 +155,11 @@ def test_a_full_disk_is_said_loses_nothing_and_is_recovered_from_without_hands(t
             kept = b"k" * 200_000
             world.client("s3").put_object(Bucket="objects", Key="kept", Body=kept)
             name = world.create(lines=60)
-            world.wait_for_lines(name, 5)
-            assert runs("--lines", "60")
+            saved = world.create(lines=61, save="first")
+            jobs = {name: 60, saved: 61}
+            for job in jobs:
+                world.wait_for_lines(job, 5)
+            assert all(runs("--lines", str(lines)) for lines in jobs.values())
             filler = fill(disk)
             for refuse in (lambda: world.client("s3").put_object(Bucket="objects", Key="large", Body=b"l" * 300_000),
                            lambda: world.create(lines=1)):
@@ -148,17 +170,23 @@ def test_a_full_disk_is_said_loses_nothing_and_is_recovered_from_without_hands(t
                 assert "full" in answer["Error"]["Message"] or "space" in answer["Error"]["Message"], answer
             # What only reads goes on.
             assert world.client("s3").get_object(Bucket="objects", Key="kept")["Body"].read() == kept
-            assert world.describe(name)["TrainingJobStatus"] == "InProgress"
-            world.wait(name, lambda: not runs("--lines", "60"))
-            time.sleep(1)  # for the agent, which can write nothing of the program's end
-            assert world.describe(name)["TrainingJobStatus"] == "InProgress"
+            for job, lines in jobs.items():
+                world.wait(job, lambda: not runs("--lines", str(lines)))
+            time.sleep(1)  # for the agents, which can write nothing of the programs' ends
+            for job, lines in jobs.items():
+                assert world.describe(job)["TrainingJobStatus"] == "InProgress"
+                assert len(world.lines(job)) < lines
             filler.unlink()
             ended = world.wait_for_end(name)
-            # Its model did not fit while the program wrote it, and it says so; or all of it was there in time.
+            # Its model did not fit while the program wrote it, and it says so.
             assert ended["TrainingJobStatus"] == "Failed", ended
             assert "No space left on device" in ended["FailureReason"], ended
-            lines = world.lines(name)
-            assert lines == list(range(60)), lines
+            # Of the other nothing is missing.
+            assert world.wait_for_end(saved)["TrainingJobStatus"] == "Completed"
+            for job, lines in jobs.items():
+                assert world.lines(job) == list(range(lines))
+                assert world.metrics(job) == (lines, sum(range(lines)))
+                assert "missing" not in str(world.describe(job)), world.describe(job)
             after = world.create(lines=2)
             assert world.wait_for_end(after)["TrainingJobStatus"] == "Completed"
             world.client("s3").put_object(Bucket="objects", Key="large", Body=b"l" * 300_000)
