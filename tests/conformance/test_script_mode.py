@@ -44,6 +44,30 @@ if os.environ["SM_CURRENT_HOST"] == "algo-2":
 time.sleep(600)
 """
 
+GROUPS = {"VolumeSizeInGB": 1, "InstanceGroups": [
+    {"InstanceGroupName": "readers", "InstanceType": "ml.cpu.1x", "InstanceCount": 1},
+    {"InstanceGroupName": "learners", "InstanceType": "ml.cpu.1x", "InstanceCount": 1}]}
+WHAT_A_GROUP_SEES = """
+import json, os
+print(os.environ["SM_CURRENT_HOST"], "of", os.environ["SM_CURRENT_INSTANCE_GROUP"], "sees",
+      json.loads(os.environ["SM_CHANNELS"]), sorted(os.listdir("/opt/ml/input/data")))
+print("groups", os.environ["SM_INSTANCE_GROUPS_DICT"])
+"""
+# The variables are torch's own; the launcher is named pytorchddp.
+DDP = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.tensor([float(10 ** dist.get_rank())])
+dist.all_reduce(value)
+print(f"rank {os.environ['RANK']} local {os.environ['LOCAL_RANK']} of {dist.get_world_size()}: sum {value.item():.0f};")
+dist.barrier()
+"""
+
+
+def channel(name, **source):
+    return {"ChannelName": name, "DataSource": {"S3DataSource": {
+        "S3DataType": "S3Prefix", "S3Uri": "s3://source/parts/", **source}}}
+
 
 class Jobs:
     def __init__(self, server):
@@ -126,10 +150,13 @@ def started(jobs):
             hyperparameters={"lr": "0.1"}),
         "shell": jobs.start("shell", {"bin/run.sh": "#!/bin/sh\necho arguments: \"$@\"; echo rate: $SM_HP_LR\n"},
                             program="bin/run.sh", hyperparameters={"lr": "0.1"}),
-        "two": jobs.start("two", {"train.py": GLOO}, ResourceConfig=TWO, InputDataConfig=[{
-            "ChannelName": "parts", "DataSource": {"S3DataSource": {
-                "S3DataType": "S3Prefix", "S3Uri": "s3://source/parts/",
-                "S3DataDistributionType": "ShardedByS3Key"}}}]),
+        "two": jobs.start("two", {"train.py": GLOO}, ResourceConfig=TWO, InputDataConfig=[
+            channel("parts", S3DataDistributionType="ShardedByS3Key")]),
+        "groups": jobs.start("groups", {"train.py": WHAT_A_GROUP_SEES}, ResourceConfig=GROUPS, InputDataConfig=[
+            channel("raw", InstanceGroupNames=["readers"]), channel("labels", InstanceGroupNames=["learners"]),
+            channel("shared", InstanceGroupNames=["readers", "learners"])]),
+        "ddp": jobs.start("ddp", {"train.py": DDP}, ResourceConfig=TWO, hyperparameters={
+            "sagemaker_pytorch_ddp_enabled": "true", "sagemaker_instance_type": '"ml.cpu.1x"'}),
         "one-fails": jobs.start("one-fails", {"train.py": ONE_FAILS}, ResourceConfig=TWO),
         "mpi": jobs.start("mpi", {"train.py": ranks}, hyperparameters={
             "sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "2"}),
@@ -182,6 +209,24 @@ def test_two_instances_reduce_over_gloo_and_each_has_its_shard(jobs, started):
     body = jobs.s3.get_object(Bucket="models", Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(body)) as model:
         assert sorted(name.removeprefix("./") for name in model.getnames()) == ["of-algo-1", "of-algo-2"]
+
+
+def test_each_instance_group_sees_its_channels_and_its_name(jobs, started):
+    job, lines = jobs.end(started["groups"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    said = {stream.split("/")[1][:6]: "\n".join(text) for stream, text in lines.items()}
+    assert "algo-1 of readers sees ['raw', 'shared'] ['raw', 'shared']" in said["algo-1"]
+    assert "algo-2 of learners sees ['labels', 'shared'] ['labels', 'shared']" in said["algo-2"]
+    assert all('"readers"' in text and '"learners"' in text for text in said.values())
+    assert [group["InstanceGroupName"] for group in job["ResourceConfig"]["InstanceGroups"]] == ["readers", "learners"]
+
+
+def test_pytorchddp_gives_torch_its_ranks(jobs, started):
+    job, lines = jobs.end(started["ddp"])
+    assert job["TrainingJobStatus"] == "Completed", (job.get("FailureReason"), lines)
+    for stream, said in lines.items():
+        rank = int(stream.split("/")[1][5]) - 1
+        assert f"rank {rank} local 0 of 2: sum 11;" in "\n".join(said), said
 
 
 def test_the_instance_that_fails_is_the_one_that_is_named(jobs, started):
