@@ -4,9 +4,9 @@
     bin/atelier dataset import fashion-mnist s3://pictures/fashion-mnist --limit 6000 --data-dir ./data
     .env-sdk2/bin/python examples/article_training.py
 
-It is SageMaker SDK code with nothing of Atelier in it. Three things differ from the listing: the channels are S3
-prefixes (the article mounts FSx for Lustre), `max_wait` is given, which spot training needs, and there is no
-`checkpoint_s3_uri`.
+It is SageMaker SDK code with nothing of Atelier in it: the article's estimator, on spot capacity with checkpoints. One
+thing differs: the channels are S3 prefixes (the article mounts FSx for Lustre). An interruption costs what was
+trained since the last epoch's checkpoint: try `bin/atelier jobs interrupt NAME` while it runs.
 """
 import argparse
 import os
@@ -16,6 +16,8 @@ from sagemaker.pytorch import PyTorch
 parser = argparse.ArgumentParser(description="The article's training job")
 parser.add_argument("--pictures", default="s3://pictures/fashion-mnist", help="holds train/ and validation/")
 parser.add_argument("--output", default="s3://models/article", help="where the model goes")
+parser.add_argument("--checkpoints", default="s3://models/article/checkpoints", help="where its state goes meanwhile")
+parser.add_argument("--epochs", type=int, default=5)
 parser.add_argument("--role", default="arn:aws:iam::000000000000:role/atelier")
 arguments = parser.parse_args()
 
@@ -29,10 +31,9 @@ estimator = PyTorch(
     instance_type="ml.p4d.24xlarge",
     output_path=arguments.output,
     code_location=arguments.output + "/code",
+    checkpoint_s3_uri=arguments.checkpoints,
     use_spot_instances=True,
-    max_run=3600,
-    max_wait=7200,
-    hyperparameters={"lr": 0.003, "batch-size": 64, "epochs": 5},
+    hyperparameters={"lr": 0.003, "batch-size": 64, "epochs": arguments.epochs},
     metric_definitions=[
         {"Name": "average train Loss", "Regex": "train-loss: ([0-9\\.]+)"},
         {"Name": "validation top-3", "Regex": "val-top3: ([0-9\\.]+)"},

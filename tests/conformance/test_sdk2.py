@@ -22,6 +22,7 @@ pytestmark = pytest.mark.sdk
 ROLE = "arn:aws:iam::000000000000:role/atelier"
 SMALL = "ml.cpu.1x"  # one core each, so that two jobs run at a time on CI's two
 CLASSES = 10
+CHECKPOINTS = "s3://models/article-checkpoints"
 
 
 def pytorch(script, name, folder, **options):
@@ -126,6 +127,20 @@ def fit_with_requirements(pictures, folder):
     estimator.fit(wait=True, logs="All")
 
 
+def fit_with_dependencies(pictures, folder):
+    """`dependencies` puts folders beside the script, `environment` variables before it."""
+    helpers = pathlib.Path(folder) / "helpers"
+    helpers.mkdir()
+    (helpers / "__init__.py").write_text("WORDS = 'from a folder of dependencies'\n")
+    estimator = pytorch("""
+        import os, helpers
+        print("imported:", helpers.WORDS)
+        print("greeting:", os.environ["GREETING"])
+        """, "dependencies", folder, dependencies=[str(helpers)], environment={"GREETING": "hello, $HOME \"quoted\""})
+    estimator.fit(wait=True, logs="All")
+    return estimator.latest_training_job.describe()["Environment"]
+
+
 def fit_two_instances(pictures, folder):
     """A script that makes its own process group, as the SDK's examples do: rank by SM_HOSTS."""
     estimator = pytorch("""
@@ -183,12 +198,32 @@ def fit_two_of_which_one_fails(pictures, folder):
     estimator.fit(wait=True, logs="All")
 
 
-def run_example(pictures, folder):
-    done = subprocess.run([sys.executable, ROOT / "examples/article_training.py", "--pictures", pictures,
-                           "--output", "s3://models/article", "--role", ROLE],
-                          text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    print(done.stdout)
-    return done.returncode
+EXAMPLE_EPOCHS = 12
+
+
+def run_example(server, environment, pictures):
+    """examples/article_training.py as a user runs it; its spot job is interrupted after two epochs."""
+    example = subprocess.Popen([sys.executable, ROOT / "examples/article_training.py", "--pictures", pictures,
+                                "--output", "s3://models/article", "--checkpoints", CHECKPOINTS,
+                                "--epochs", str(EXAMPLE_EPOCHS), "--role", ROLE], env=environment)
+
+    def spot_job():
+        listed = json.loads(server.run("jobs", "list", "--json").stdout)
+        return next((job["TrainingJobName"] for job in listed if job["TrainingJobName"].startswith("pytorch-training-")), "")
+
+    def interrupted():
+        return server.run("jobs", "interrupt", name, "--reason", "a drill", check=False).returncode == 0
+    try:
+        name = wait_until(spot_job, "the example's job", 300)
+        wait_until(lambda: "epoch 2/" in server.run("jobs", "logs", name, check=False).stdout, "epoch 2", 300)
+        wait_until(interrupted, "the interruption", 60)
+        code = example.wait(400)
+    finally:
+        example.kill()
+    job = json.loads(server.run("jobs", "show", name, "--json").stdout)
+    return {"code": code, "log": server.run("jobs", "logs", name).stdout,
+            "checkpoints": server.run("s3", "ls", CHECKPOINTS + "/").stdout,
+            "transitions": [(step["Status"], step["StatusMessage"]) for step in job["SecondaryStatusTransitions"]]}
 
 
 LINES = 60
@@ -212,7 +247,7 @@ def fit_through_a_crash(environment, folder):
 
 SCENARIOS = {"article": fit_article, "builtin": fit_builtin, "failing": fit_failing,
              "stopped": fit_without_logs_and_stop, "isolated": fit_isolated,
-             "requirements": fit_with_requirements, "example": run_example, "two": fit_two_instances,
+             "requirements": fit_with_requirements, "dependencies": fit_with_dependencies, "two": fit_two_instances,
              "ddp": fit_ddp, "one-fails": fit_two_of_which_one_fails}
 
 
@@ -224,12 +259,20 @@ def crash_server(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def running(atelier_server, crash_server, pictures, sdk_config, tmp_path_factory):
+def spot_server(tmp_path_factory):
+    """Of its own: on demand, the others would take the spot job's room."""
+    server = Server(tmp_path_factory.mktemp("spot") / "data").start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def running(atelier_server, crash_server, spot_server, pictures, sdk_config, tmp_path_factory):
     import sagemaker.estimator  # noqa: F401: once, before the forks
     import sagemaker.pytorch    # noqa: F401
-    for server, buckets in ((atelier_server, ["models"]), (crash_server, ["models"])):
-        for bucket in buckets:
-            server.run("s3", "mb", f"s3://{bucket}")
+    for server in (atelier_server, crash_server, spot_server):
+        server.run("s3", "mb", "s3://models")
+    spot_server.run("s3", "mb", CHECKPOINTS)
     folder = tmp_path_factory.mktemp("scenarios")
     for number in range(4):
         (folder / "part").write_text(str(number))
@@ -240,6 +283,12 @@ def running(atelier_server, crash_server, pictures, sdk_config, tmp_path_factory
     background.start("crash", fit_through_a_crash,
                      {**crash_server.environment(), "SAGEMAKER_USER_CONFIG_OVERRIDE": str(crash_config)},
                      folder)
+    spot_config = folder / "spot-sdk.yaml"
+    spot_server.run("init", "--sdk-config", str(spot_config))
+    spot_server.run("s3", "mb", "s3://pictures")
+    spot_server.run("dataset", "import", "fashion-mnist", pictures, "--limit", "600", "--validation", "200")
+    background.start("example", run_example, spot_server,
+                     {**spot_server.environment(), "SAGEMAKER_USER_CONFIG_OVERRIDE": str(spot_config)}, pictures)
     for name, function in SCENARIOS.items():
         background.start(name, function, pictures, folder)
     yield background
@@ -339,6 +388,14 @@ def test_requirements_are_installed_before_the_script_runs(running):
     assert "installed: from the wheel in source_dir" in outcome.output
 
 
+def test_dependencies_and_environment_reach_the_script(running):
+    outcome = running.outcome("dependencies")
+    assert not outcome.error, outcome.output[-4000:]
+    assert "imported: from a folder of dependencies" in outcome.output
+    assert 'greeting: hello, $HOME "quoted"' in outcome.output
+    assert outcome.value == {"GREETING": 'hello, $HOME "quoted"'}
+
+
 def test_two_instances_reduce_over_gloo_and_each_has_its_shard(running, atelier_server, tmp_path):
     outcome = running.outcome("two")
     assert not outcome.error, outcome.output[-4000:]
@@ -369,11 +426,26 @@ def test_the_instance_that_fails_is_the_one_that_is_named(running):
     assert "algo-1" not in outcome.message
 
 
-def test_the_articles_listing_runs(running):
-    outcome = running.outcome("example")
-    assert outcome.value == 0, outcome.output[-4000:]
+def test_the_articles_listing_runs_on_spot_and_resumes_from_its_checkpoint(running):
+    outcome = running.outcome("example", 800)
+    assert not outcome.error, outcome.output[-4000:]
+    assert outcome.value["code"] == 0, outcome.output[-4000:]
     assert "model: s3://models/article/" in outcome.output
     assert "Managed Spot Training savings" in outcome.output
+    assert any(status == "Interrupted" for status, _ in outcome.value["transitions"])
+    assert any("a drill" in message for _, message in outcome.value["transitions"])
+    assert "state.pth" in outcome.value["checkpoints"]
+    # What the user reads: epochs that count up, from the checkpoint on after each interruption.
+    said = [(found[1], int(found[2])) for found in re.finditer(r"(resumed after )?epoch (\d+)", outcome.value["log"])]
+    assert any(resumed for resumed, _ in said), outcome.value["log"]
+    done = 0
+    for resumed, epoch in said:
+        if resumed:
+            assert 1 <= epoch <= done, said
+        else:
+            assert epoch == done + 1, said
+        done = epoch
+    assert done == EXAMPLE_EPOCHS
 
 
 def test_role_and_bucket_come_from_what_init_wrote(atelier_server, sdk_config):
