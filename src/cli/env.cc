@@ -81,11 +81,49 @@ std::string resource_metadata() {
   return json::serialize(json::object{{"ExecutionRoleArn", kRoleArn}}) + "\n";
 }
 
+// botocore's table of addresses, with STS where this server is. The SDK builds its address of STS
+// from that table (https, whatever AWS_ENDPOINT_URL says), and finds a user's own table in
+// ~/.aws/models before botocore's. Other services' addresses are botocore's rules, which do not
+// read it.
+Result<std::string> endpoints_table(const Connection& connection) {
+  constexpr std::string_view kHttps = "https://";
+  if (!connection.url.starts_with(kHttps)) {
+    return Error{Code::kInvalidArgument,
+                 fmt::format("--endpoints: the SDK speaks to STS by https alone, and this server "
+                             "is {}; start it with --tls-certificate and --tls-key",
+                             connection.url)};
+  }
+  const std::string address = connection.url.substr(kHttps.size());
+  const json::object sts = {
+      {"endpoints", {{connection.region, json::object{{"hostname", address}}}}}};
+  const json::object partition = {
+      {"partition", "aws"},
+      {"partitionName", "Atelier, by 'atelier init'"},
+      {"regionRegex", R"(^(us|eu|ap|sa|ca|me|af|il|mx)\-\w+\-\d+$)"},
+      {"dnsSuffix", "amazonaws.com"},
+      {"defaults",
+       {{"hostname", "{service}.{region}.{dnsSuffix}"},
+        {"protocols", json::array{"https"}},
+        {"signatureVersions", json::array{"v4"}}}},
+      {"regions", {{connection.region, json::object{{"description", "this server"}}}}},
+      {"services", {{"sts", sts}}}};
+  return pretty_json(json::object{{"version", 3}, {"partitions", json::array{partition}}}) + "\n";
+}
+
 struct InitOptions {
   std::string data_folder;
   std::string sdk_config;
   std::string metadata;
   std::string env_file;
+  std::string endpoints;
+  bool as_json = false;
+};
+
+// A file that init writes, when it was told where.
+struct InitFile {
+  std::string path;
+  std::string text;
+  mode_t mode = 0644;
 };
 
 Result<void> write_new(const fs::path& path, const std::string& text, mode_t mode) {
@@ -98,44 +136,69 @@ Result<void> write_new(const fs::path& path, const std::string& text, mode_t mod
             "'{}' is there already and is left as it is; name another file, or move it away",
             path.string())};
   }
-  if (made) std::cout << "wrote " << path.string() << '\n';
   return made;
 }
 
 // Refuses before the first write, so that a run writes all that it was told or nothing.
-Result<void> all_are_new(const std::vector<std::string>& paths) {
+Result<void> all_are_new(const std::vector<InitFile>& files) {
   std::error_code ignored;
-  for (const std::string& path : paths) {
-    if (!path.empty() && fs::exists(fs::symlink_status(path, ignored))) {
-      return Error{
-          Code::kAlreadyExists,
-          fmt::format("'{}' is there already and is left as it is; nothing was written", path)};
+  for (const InitFile& file : files) {
+    if (fs::exists(fs::symlink_status(file.path, ignored))) {
+      return Error{Code::kAlreadyExists,
+                   fmt::format("'{}' is there already and is left as it is; nothing was written",
+                               file.path)};
     }
   }
   return {};
 }
 
-Result<void> init(const InitOptions& options) {
-  const Connection connection = TRY(from_outside(TRY(find_connection(options.data_folder))));
-  if (options.sdk_config.empty() && options.metadata.empty() && options.env_file.empty()) {
-    std::cout << "Nothing is written until you say where. What unmodified SDK code needs:\n\n"
-              << "1. the variables that 'atelier env' prints      --env-file FILE\n"
-              << "2. the SDK's configuration                      --sdk-config "
-                 "~/.config/sagemaker/config.yaml\n\n"
-              << sdk_config(connection) << "\n"
-              << "3. for get_execution_role() without a call      --metadata "
-                 "/opt/ml/metadata/resource-metadata.json\n\n"
-              << resource_metadata();
-    return {};
+Result<std::vector<InitFile>> files_of(const InitOptions& options, const Connection& connection) {
+  std::vector<InitFile> files;
+  if (!options.sdk_config.empty()) {
+    files.push_back({options.sdk_config, sdk_config(connection)});
   }
-  TRY(all_are_new({options.sdk_config, options.metadata, options.env_file}));
-  if (!options.sdk_config.empty()) TRY(write_new(options.sdk_config, sdk_config(connection), 0644));
-  if (!options.metadata.empty()) TRY(write_new(options.metadata, resource_metadata(), 0644));
+  if (!options.metadata.empty()) files.push_back({options.metadata, resource_metadata()});
+  if (!options.endpoints.empty()) {
+    files.push_back({options.endpoints, TRY(endpoints_table(connection))});
+  }
   if (!options.env_file.empty()) {
     std::error_code failure;
     const std::string config =
         options.sdk_config.empty() ? "" : fs::absolute(options.sdk_config, failure).string();
-    TRY(write_new(options.env_file, as_exports(client_environment(connection, config)), 0600));
+    files.push_back({options.env_file, as_exports(client_environment(connection, config)), 0600});
+  }
+  return files;
+}
+
+void show_what_there_is(const Connection& connection) {
+  const Result<std::string> endpoints = endpoints_table(connection);
+  std::cout << "Nothing is written until you say where. What unmodified SDK code needs:\n\n"
+            << "1. the variables that 'atelier env' prints      --env-file FILE\n"
+            << "2. the SDK's configuration                      --sdk-config "
+               "~/.config/sagemaker/config.yaml\n\n"
+            << sdk_config(connection) << "\n"
+            << "3. for get_execution_role() without a call      --metadata "
+               "/opt/ml/metadata/resource-metadata.json\n\n"
+            << resource_metadata() << "\n"
+            << "4. for what the SDK asks STS itself             --endpoints "
+               "~/.aws/models/endpoints.json\n\n"
+            << (endpoints ? *endpoints : "(" + endpoints.error().message + ")\n");
+}
+
+Result<void> init(const InitOptions& options) {
+  const Connection connection = TRY(from_outside(TRY(find_connection(options.data_folder))));
+  const std::vector<InitFile> files = TRY(files_of(options, connection));
+  TRY(all_are_new(files));
+  json::array written;
+  for (const InitFile& file : files) {
+    TRY(write_new(file.path, file.text, file.mode));
+    written.emplace_back(file.path);
+    if (!options.as_json) std::cout << "wrote " << file.path << '\n';
+  }
+  if (options.as_json) {
+    std::cout << json::serialize(json::object{{"wrote", written}}) << '\n';
+  } else if (files.empty()) {
+    show_what_there_is(connection);
   }
   return {};
 }
@@ -178,6 +241,10 @@ void add_init(CLI::App& program, Outcome& outcome) {
   verb->add_option("--metadata", options->metadata, "Write resource-metadata.json here");
   verb->add_option("--env-file", options->env_file,
                    "Write the exports of 'atelier env' here (mode 0600)");
+  verb->add_option("--endpoints", options->endpoints,
+                   "Write botocore's endpoints.json here, for the SDK's own calls of STS; of a "
+                   "server with TLS");
+  verb->add_flag("--json", options->as_json, "What was written as a JSON object");
   verb->footer(
       "A file that is there is never written over. Without options it shows what it would write.\n"
       "Example: atelier init --data-dir ./data --sdk-config ./sdk.yaml --env-file ./atelier.env");

@@ -1,12 +1,16 @@
 """sagemaker-core 1.x, which the SageMaker SDK v2 brings along: resources, and the ModelTrainer that v2 has over it."""
 import os
 import pathlib
+import subprocess
+import sys
 import textwrap
 
 import pytest
 
 import jobs
 from background import Background
+from server import Server
+from test_tls import certificate
 
 pytestmark = pytest.mark.sdk
 
@@ -49,8 +53,7 @@ def train_with_v2s_model_trainer(folder):
                  source_code=SourceCode(source_dir=str(source), entry_script="train.py"),
                  compute=Compute(instance_type="ml.cpu.1x", instance_count=1, volume_size_in_gb=1),
                  output_data_config=OutputDataConfig(s3_output_path="s3://models/v2-trainer"),
-                 # Its session asks Amazon's own STS for a bucket's name, whatever AWS_ENDPOINT_URL says, and no file
-                 # of `atelier init` can tell it one.
+                 # Without TLS its session asks Amazon's own STS for a bucket's name, whatever AWS_ENDPOINT_URL says.
                  sagemaker_session=Session(default_bucket="models"), hyperparameters={"lr": 0.5}).train(wait=True, logs=True)
 
 
@@ -84,3 +87,27 @@ def test_the_reason_of_v2s_model_trainer_is_the_scripts(running):
     assert outcome.error == "FailedStatusError", outcome.output[-4000:]
     assert "ValueError: no pictures at all" in outcome.message
     assert "arguments: ['--lr', '0.5']" in outcome.output
+
+
+def test_sts_comes_here_by_the_table_that_init_writes(tmp_path):
+    """What the SDKs ask STS themselves, at an address that no variable and no configuration of theirs changes."""
+    cert, key = certificate(tmp_path, "sts")
+    server = Server(tmp_path / "data").start("127.0.0.1:0", "--tls-certificate", cert, "--tls-key", key)
+    try:
+        server.run("init", "--endpoints", str(tmp_path / ".aws/models/endpoints.json"))
+        done = subprocess.run([sys.executable, "-c", textwrap.dedent("""
+            import sagemaker
+            from sagemaker_core.helper.session_helper import Session
+            session = sagemaker.Session()
+            print("account", session.account_id())
+            print("caller", session.get_caller_identity_arn())
+            print("bucket", session.default_bucket())
+            print("core", Session().default_bucket())
+            """)], env={**server.environment(), "HOME": str(tmp_path)}, text=True, capture_output=True, timeout=300)
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = dict(line.split(" ", 1) for line in done.stdout.splitlines() if " " in line)
+    assert said["account"] == "000000000000"
+    assert said["caller"].startswith("arn:aws:iam::000000000000:role/")
+    assert said["bucket"] == said["core"] == "sagemaker-us-west-2-000000000000"
