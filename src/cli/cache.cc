@@ -33,8 +33,13 @@ Result<void> show(const fs::path& folder, bool as_json) {
   return {};
 }
 
-Result<void> clear(const fs::path& folder) {
+Result<void> clear(const fs::path& folder, bool as_json) {
   const std::uint64_t freed = TRY(channels::ObjectCache::clear(folder));
+  if (as_json) {
+    std::cout << json::serialize(json::object{{"folder", folder.string()}, {"freed_bytes", freed}})
+              << '\n';
+    return {};
+  }
   std::cout << fmt::format("{} freed\n", megabytes(freed));
   return {};
 }
@@ -47,16 +52,20 @@ void add_cache(CLI::App& program, Outcome& outcome) {
   CLI::App* verb =
       program.add_subcommand("cache", "What jobs of this host share of their channels");
   verb->require_subcommand(1);
+  verb->footer("Example: atelier cache status --data-dir ./data");
   const auto run = [&outcome](const Result<void>& result) {
     if (!result) outcome.exit_code = report_error(result.error());
   };
   CLI::App* status = verb->add_subcommand("status", "How much there is, and how much jobs use");
   status->add_option("--data-dir", *data_folder, "Of the server");
   status->add_flag("--json", *as_json, "One JSON object");
+  status->footer("Example: atelier cache status --data-dir ./data");
   status->callback([=] { run(show(fs::path{*data_folder} / "cache", *as_json)); });
   CLI::App* remove = verb->add_subcommand("clear", "Removes what no job uses");
   remove->add_option("--data-dir", *data_folder, "Of the server");
-  remove->callback([=] { run(clear(fs::path{*data_folder} / "cache")); });
+  remove->add_flag("--json", *as_json, "One JSON object");
+  remove->footer("Example: atelier cache clear --data-dir ./data");
+  remove->callback([=] { run(clear(fs::path{*data_folder} / "cache", *as_json)); });
 }
 
 }  // namespace atelier::cli

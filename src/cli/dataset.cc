@@ -115,6 +115,7 @@ Result<void> import(const ImportOptions& options) {
 void add_dataset(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand("dataset", "Brings data sets into class folders");
   verb->require_subcommand(1);
+  verb->footer("Example: atelier dataset import imagefolder ./pictures s3://pictures/mine");
   auto options = std::make_shared<ImportOptions>();
   CLI::App* sub = verb->add_subcommand("import", "Imports a data set to a folder or s3://");
   sub->add_option("kind", options->kind, "fashion-mnist, imagefolder or deepfashion")

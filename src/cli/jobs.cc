@@ -142,6 +142,7 @@ CLI::App* add_action(CLI::App& verb, Outcome& outcome, const char* name, const c
 void add_jobs(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand("jobs", "Looks at and stops training jobs");
   verb->require_subcommand(1);
+  verb->footer("Example: atelier jobs list --status Failed --data-dir ./data");
   auto options = std::make_shared<JobsOptions>();
   CLI::App* sub = add_action(*verb, outcome, "list", "Lists jobs, newest first",
                              "atelier jobs list --status Failed", options, list);

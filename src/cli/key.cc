@@ -197,8 +197,10 @@ void add_key(CLI::App& program, Outcome& outcome) {
   auto options = std::make_shared<KeyOptions>();
   CLI::App* verb = program.add_subcommand("key", "Who may use the server, and for what");
   verb->require_subcommand(1);
-  const auto add = [&](const char* name, const char* help, Result<void> (*run)(const KeyOptions&)) {
+  const auto add = [&](const char* name, const char* help, const char* example,
+                       Result<void> (*run)(const KeyOptions&)) {
     CLI::App* sub = verb->add_subcommand(name, help);
+    sub->footer(std::string{"Example: atelier key "} + example);
     sub->add_option("--data-dir", options->data_folder, "Data folder of the server");
     sub->add_flag("--json", options->as_json, "As JSON");
     sub->callback([options, run, &outcome] {
@@ -207,15 +209,18 @@ void add_key(CLI::App& program, Outcome& outcome) {
     });
     return sub;
   };
-  CLI::App* made = add("create", "A key for somebody; its secret is printed this once", create);
+  CLI::App* made = add("create", "A key for somebody; its secret is printed this once",
+                       "create --name ann --policy ann.json", create);
   made->add_option("--name", options->name, "Who")->required();
   made->add_option("--policy", options->policy_file,
                    "What they may do: a policy of AWS IAM as JSON ('-': standard input)");
   made->add_flag("--everything", options->may_do_everything, "They may do everything, as you may");
-  add("list", "Every key, without its secret", list);
-  CLI::App* gone = add("revoke", "Ends all keys of a name, or one key by its id", revoke);
+  add("list", "Every key, without its secret", "list --json", list);
+  CLI::App* gone =
+      add("revoke", "Ends all keys of a name, or one key by its id", "revoke --name ann", revoke);
   gone->add_option("--name", options->name, "Who, or an access key")->required();
-  CLI::App* turned = add("rotate", "Another key in the place of the old one", rotate);
+  CLI::App* turned = add("rotate", "Another key in the place of the old one",
+                         "rotate --name ann --keep-old 60", rotate);
   turned->add_option("--name", options->name, "Who")->required();
   turned
       ->add_option("--keep-old", options->keep_old_minutes, "Minutes that the old one still counts")

@@ -231,6 +231,7 @@ void add_action(CLI::App& verb, Outcome& outcome, const char* name, const char* 
 void add_s3(CLI::App& program, Outcome& outcome) {
   CLI::App* verb = program.add_subcommand("s3", "Looks at and copies objects");
   verb->require_subcommand(1);
+  verb->footer("Example: atelier s3 ls s3://pictures/ --data-dir ./data");
   add_action(*verb, outcome, "ls", "Lists buckets, or what is below a prefix",
              "atelier s3 ls s3://pictures/", 0, 1, list);
   add_action(*verb, outcome, "cp", "Copies a file or object (-r: a folder)",

@@ -12,6 +12,7 @@
 #include "api/credentials.h"
 #include "api/front_door.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/time.h"
 #include "cli/connection.h"
@@ -43,6 +44,7 @@ struct ServeOptions {
   std::optional<std::uint64_t> cache_bytes;
   int abandoned_uploads_days = 7;
   bool verbose = false;
+  bool as_json = false;
 };
 
 // Holds the folder for this server alone, and says who holds it if another does.
@@ -279,7 +281,13 @@ Result<void> serve(const ServeOptions& options) {
   Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
   *url = listeners.local_url();
   jobs->run();
-  std::cout << "ready " << listeners.url() << std::endl;
+  if (options.as_json) {
+    std::cout << json::serialize(json::object{
+                     {"ready", listeners.url()}, {"data_dir", folder.string()}, {"pid", getpid()}})
+              << std::endl;
+  } else {
+    std::cout << "ready " << listeners.url() << std::endl;
+  }
 
   int received = 0;
   while (sigwait(&signals, &received) == 0 && received == SIGHUP) {
@@ -329,6 +337,7 @@ void add_serve(CLI::App& program, Outcome& outcome) {
       ->check(CLI::Range(1, 36'500))
       ->capture_default_str();
   verb->add_flag("--verbose", options->verbose, "Log more");
+  verb->add_flag("--json", options->as_json, "The line that says ready as a JSON object");
   verb->footer(
       "Example: atelier serve --data-dir ./data --listen 127.0.0.1:8089\n"
       "Prints 'ready http://ADDR:PORT' once it answers, and writes it to DIR/endpoint. SIGTERM "

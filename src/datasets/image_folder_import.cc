@@ -105,7 +105,10 @@ Result<std::vector<std::string>> picture_paths(const SourceListing& listing,
     }
   }
   if (pictures.empty())
-    return Error{Code::kFailedPrecondition, fmt::format("'{}' has no pictures", source)};
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("'{}' has no pictures: it must have a folder of pictures for each class",
+                    source)};
   return pictures;
 }
 

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 
 import pytest
@@ -106,3 +107,57 @@ def test_a_dry_run_prints_the_request_and_makes_no_job(cli, tmp_path):
     request = json.loads(train(cli, script(tmp_path, ""), "--dry-run").stdout)
     assert request["OutputDataConfig"]["S3OutputPath"] == "s3://terminal/models"
     assert request["TrainingJobName"] not in cli("jobs", "list", "--json").stdout
+
+
+def help_of(*verb):
+    done = subprocess.run([ATELIER, *verb, "--help"], text=True, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def verbs_below(*verb):
+    """The verbs that the help of `verb` lists, and those below them; and the one that it hides."""
+    listed = re.search(r"^Subcommands:\n((?:  .*\n)+)", help_of(*verb), re.MULTILINE)
+    names = re.findall(r"^  (\S+) ", listed[1], re.MULTILINE) if listed else []
+    for name in names + ([] if verb else ["agent"]):
+        yield (*verb, name)
+        yield from verbs_below(*verb, name)
+
+
+def test_every_verbs_help_has_its_usage_an_example_of_its_own_and_json_where_it_says_something():
+    verbs = list(verbs_below())
+    assert len(verbs) > 25 and ("s3", "ls") in verbs and ("key", "rotate") in verbs
+    for verb in verbs:
+        text, words = help_of(*verb), "atelier " + " ".join(verb)
+        assert f"Usage: {words} " in text, text
+        assert re.search(rf"^Example: .*{words} ", text, re.MULTILINE), text
+        parent = "Subcommands:" in text
+        assert parent or verb == ("agent",) or re.search(r"^  --json\s+\S", text, re.MULTILINE), text
+
+
+def test_what_init_cache_and_serve_say_is_json_too(cli, tmp_path):
+    metadata = tmp_path / "new" / "metadata.json"
+    assert json.loads(cli("init", "--metadata", metadata, "--json").stdout) == {"wrote": [str(metadata)]}
+    assert "is there already" in cli("init", "--metadata", metadata, "--json", code=FAILED).stderr
+    assert json.loads(cli("init", "--json").stdout) == {"wrote": []}
+    assert json.loads(cli("cache", "clear", "--json").stdout)["freed_bytes"] >= 0
+    server = subprocess.Popen([ATELIER, "serve", "--data-dir", tmp_path / "data", "--listen", "127.0.0.1:0", "--json"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    ready = json.loads(server.stdout.readline())
+    server.terminate()
+    server.wait(20)
+    server.stdout.close()
+    assert ready["ready"].startswith("http://127.0.0.1:") and ready["pid"] == server.pid
+    assert ready["data_dir"] == str(tmp_path / "data")
+
+
+def test_a_table_of_addresses_is_of_a_server_with_tls_alone(cli, tmp_path):
+    done = cli("init", "--metadata", tmp_path / "metadata", "--endpoints", tmp_path / "endpoints.json", code=USAGE)
+    assert "https" in done.stderr and "--tls-certificate" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_pictures_is_wrong_input(cli, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = cli("dataset", "import", "imagefolder", tmp_path / "empty", tmp_path / "out", code=USAGE)
+    assert "no pictures" in done.stderr and not (tmp_path / "out").exists()
