@@ -34,8 +34,8 @@ test: setup ## all tests: unit, conformance with real clients, a shortened quick
 unit: setup ## the C++ tests alone
 	@scripts/run-tests build unit
 
-conformance: setup ## the tests with real clients alone, the long ones too
-	@scripts/run-tests build conformance long
+conformance: setup ## the tests with real clients alone, the long ones and 200 kills too
+	@scripts/run-tests build conformance long kills
 
 bench: all ## every target that has a benchmark, beside its peer
 	@scripts/setup bench
