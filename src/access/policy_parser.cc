@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "access/internal/rules.h"
-#include "base/json.h"
+#include "base/strict_json.h"
 
 namespace atelier::access {
 namespace {
@@ -223,7 +223,7 @@ Result<Policy> PolicyParser::parse(std::string_view text) {
   if (text.size() > kMaxText) {
     return wrong("policy", fmt::format("{} bytes; at most {}", text.size(), kMaxText));
   }
-  const Result<json::value> value = parse_json(text, kMaxDepth);
+  const Result<json::value> value = parse_strict_json(text, kMaxDepth);
   if (!value) return wrong("policy", value.error().message);
   Parser parser;
   Policy::Rules rules;

@@ -137,6 +137,9 @@ TEST(Policy, WhatItDoesNotKnowIsRefusedByPlace) {
           R"("Effect":"Deny","Action":"*","Resource":"*","Condition":{"StringLike":{"aws:x":"1"}})"),
       AllOf(HasSubstr("'aws:x' is not known"), HasSubstr("s3:prefix")));
   EXPECT_THAT(error(std::string(70'000, ' ')), HasSubstr("at most 65536"));
+  // The last of two would count, and the restriction be gone.
+  EXPECT_THAT(in_statement(R"("Effect":"Deny","Action":"*","Resource":"*","Effect":"Allow")"),
+              HasSubstr("the member 'Effect' is there twice"));
 }
 
 TEST(Authority, IsTheSumOfItsGrantsEachCutToWhatAllItsPoliciesAllow) {

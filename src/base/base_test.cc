@@ -7,6 +7,7 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "base/strict_json.h"
 #include "base/time.h"
 
 namespace atelier {
@@ -104,6 +105,19 @@ TEST(Json, ErrorsSayWhereAndDepthIsBounded) {
   EXPECT_NE(parse_json("{\"a\":}").error().message.find("byte 5"), std::string::npos);
   EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')));
   EXPECT_FALSE(parse_json("{} x"));
+}
+
+TEST(Json, WhatGrantsRightsHasEachMemberOnce) {
+  EXPECT_TRUE(parse_strict_json(R"({"a":{"b":1,"c":2},"b":[{"b":1},{"b":1}],"":0})"));
+  for (const char* text :
+       {R"({"a":1,"name":2,"name":3})", R"({"a":{"x":[{"name":1,"b":{},"name":1}]}})",
+        R"({"name":1,"n\u0061me":2})"}) {
+    const auto parsed = parse_strict_json(text);
+    ASSERT_FALSE(parsed) << text;
+    EXPECT_EQ(parsed.error().message, "the member 'name' is there twice");
+  }
+  EXPECT_NE(parse_strict_json("{\"a\":}").error().message.find("byte 5"), std::string::npos);
+  EXPECT_FALSE(parse_strict_json(std::string(100, '[') + std::string(100, ']')));
 }
 
 TEST(RemoveTree, TakesWhateverAProgramCanLeaveAndFollowsNoLink) {

@@ -1,14 +1,16 @@
 #include "http/key_file.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/id.h"
-#include "base/json.h"
+#include "base/strict_json.h"
 #include "http/internal/private_file.h"
 
 namespace atelier::http {
@@ -16,6 +18,9 @@ namespace {
 
 constexpr std::size_t kMaxFile = 1 << 20;
 constexpr std::size_t kMaxKeys = 10'000;
+// Of a key, besides its policy.
+constexpr std::array<std::string_view, 7> kMembers = {
+    "access_key", "secret_key", "session_token", "account", "arn", "user_id", "expires"};
 
 // "AKIA" and 16 of the letters that AWS uses: clients recognise keys by that form.
 std::string random_access_key() {
@@ -40,8 +45,29 @@ bool is_arn(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
 }
 
+// A member that is misspelt is often the one that restricts.
+Result<void> check_members(const std::filesystem::path& path, const json::value& value,
+                           std::size_t index) {
+  const json::object* object = value.if_object();
+  if (object == nullptr) return wrong(path, fmt::format("keys[{}] must be an object", index));
+  for (const auto& [name, member] : *object) {
+    if (name == "policy") continue;
+    if (std::ranges::find(kMembers, std::string_view{name}) == kMembers.end()) {
+      return wrong(path,
+                   fmt::format("keys[{}] has '{}', which is not known; a key has policy, {}", index,
+                               std::string_view{name}.substr(0, 64), fmt::join(kMembers, ", ")));
+    }
+    if (!member.is_string()) {
+      return wrong(path,
+                   fmt::format("keys[{}].{} must be a string", index, std::string_view{name}));
+    }
+  }
+  return {};
+}
+
 Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const json::value& value,
                                     std::size_t index) {
+  TRY(check_members(path, value, index));
   KeyStore::Entry entry;
   entry.credentials.access_key = find_string(value, "access_key").value_or("");
   entry.credentials.secret_key = find_string(value, "secret_key").value_or("");
@@ -88,8 +114,16 @@ Result<KeyStore::Entry> parse_entry(const std::filesystem::path& path, const jso
 
 Result<std::vector<KeyStore::Entry>> read_entries(const std::filesystem::path& path) {
   const std::string bytes = TRY(internal::read_private(path, kMaxFile));
-  const Result<json::value> parsed = parse_json(bytes);
+  const Result<json::value> parsed = parse_strict_json(bytes);
   if (!parsed) return wrong(path, parsed.error().message);
+  if (const json::object* file = parsed->if_object(); file != nullptr) {
+    for (const auto& [name, member] : *file) {
+      if (name != "keys") {
+        return wrong(path, fmt::format("'{}' is not known; the file has 'keys' alone",
+                                       std::string_view{name}.substr(0, 64)));
+      }
+    }
+  }
   const json::array* keys = find_array(*parsed, "keys");
   if (keys == nullptr || keys->empty() || keys->size() > kMaxKeys) {
     return wrong(path, fmt::format("'keys' must be a list of 1 to {} keys", kMaxKeys));

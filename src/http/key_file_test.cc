@@ -1,5 +1,6 @@
 #include "http/key_file.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -7,6 +8,8 @@
 
 namespace atelier::http {
 namespace {
+
+using ::testing::HasSubstr;
 
 struct KeyFileTest : testing::Test {
   TempFolder folder = *TempFolder::create();
@@ -80,6 +83,27 @@ TEST_F(KeyFileTest, ABrokenFileIsRefusedByNameAndChangesNothing) {
   }
   MemoryKeyStore other;
   EXPECT_EQ(KeyFile::open(folder.path() / "none", other).error().code, Code::kNotFound);
+}
+
+TEST_F(KeyFileTest, WhatMayBeAMisspeltRestrictionIsRefusedByName) {
+  const auto why = [&](const std::string& members) {
+    EXPECT_TRUE(write_file_durably(
+        path, R"({"keys":[{"access_key":"A","secret_key":"s","arn":"arn:ann",)" + members + "}]}",
+        0600));
+    const auto opened = KeyFile::open(path, store);
+    return opened ? std::string{} : opened.error().message;
+  };
+  const std::string policy =
+      R"({"Statement":{"Effect":"Allow","Action":"s3:Get*","Resource":"*"}})";
+  EXPECT_EQ(why(R"("policy":)" + policy), "");
+  EXPECT_THAT(why(R"("Policy":)" + policy), HasSubstr("keys[0] has 'Policy', which is not known"));
+  EXPECT_THAT(why(R"("until":"1999-01-01T00:00:00Z")"), HasSubstr("'until'"));
+  EXPECT_THAT(why(R"("expires":0)"), HasSubstr("keys[0].expires must be a string"));
+  EXPECT_THAT(why(R"("policy":)" + policy + R"(,"policy":)" + policy),
+              HasSubstr("the member 'policy' is there twice"));
+  ASSERT_TRUE(write_file_durably(
+      path, R"({"keys":[{"access_key":"A","secret_key":"s"}],"policy":{}})", 0600));
+  EXPECT_THAT(KeyFile::open(path, store).error().message, HasSubstr("'policy' is not known"));
 }
 
 // Jobs are bound to the ARN of who made them: it must say who that is.

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/file.h"
-#include "base/json.h"
 #include "base/log.h"
+#include "base/strict_json.h"
 
 namespace atelier::jobs {
 namespace {
@@ -19,7 +19,7 @@ Error wrong(std::string_view what) { return Error{Code::kInvalidArgument, std::s
 
 Result<RoleTable> parse_roles(std::string_view text) {
   if (text.size() > kMaxFile) return wrong(fmt::format("larger than {} bytes", kMaxFile));
-  const json::value value = TRY(parse_json(text));
+  const json::value value = TRY(parse_strict_json(text));
   const json::object* roles = find_object(value, "roles");
   if (roles == nullptr || value.get_object().size() != 1) {
     return wrong("must be an object with 'roles' alone");

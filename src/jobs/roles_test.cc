@@ -67,6 +67,8 @@ TEST(Roles, AChangeThatCouldNotBeReadIsReadLater) {
 TEST(Roles, AWrongFileIsRefusedByRole) {
   EXPECT_THAT(parse_roles(R"({"roles":{"r":{"Statement":[]}}})").error().message,
               HasSubstr("role 'r': Statement"));
+  EXPECT_THAT(parse_roles(R"({"roles":{"r":{},"r":{}}})").error().message,
+              HasSubstr("'r' is there twice"));
   EXPECT_FALSE(parse_roles("{}"));
   EXPECT_FALSE(parse_roles(R"({"roles":{},"more":1})"));
   EXPECT_FALSE(parse_roles(std::string((1 << 20) + 1, ' ')));

@@ -1,13 +1,13 @@
-// The first program inside of a sandbox: becomes the job's user, takes over the job's variables, and
-// then becomes the job's program.
+// The first program inside of a sandbox: becomes the job's user, takes over the job's variables,
+// and then becomes the job's program.
 //
 //   sandbox_entry FD UID GID PROGRAM [ARGUMENT...]     FD: the variables, "NAME=VALUE\0" each
 //   sandbox_entry FD - - PROGRAM [ARGUMENT...]         without a change of user
 //
-// Variables are the job's and may say LD_PRELOAD or LD_AUDIT, so that no program with more rights than
-// the job's may ever have them: neither bubblewrap, nor anything between it and the job's user. This
-// one is linked statically, is started with an empty environment, and looks at them no more than to
-// hand them on. Linked into the library as bytes (entry_program.cc).
+// Variables are the job's and may say LD_PRELOAD or LD_AUDIT, so that no program with more rights
+// than the job's may ever have them: neither bubblewrap, nor anything between it and the job's
+// user. This one is linked statically, is started with an empty environment, and looks at them no
+// more than to hand them on. Linked into the library as bytes (entry_program.cc).
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
