@@ -19,6 +19,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/json.h"
 #include "compute/internal/bwrap_arguments.h"
 #include "compute/internal/cgroup.h"
@@ -45,10 +46,19 @@ constexpr const char* kEtcFiles[] = {
 
 constexpr const char* kBwrap = "/usr/bin/bwrap";
 
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return hash;
+// Known to the host's own users and to no job: who could compute user ids could give a job a name
+// whose user is that of somebody else's job (a hundred million are tried in seconds). Hosts without
+// one, containers mostly, have only the length of the search.
+const std::string& host_secret() {
+  static const std::string secret = read_file("/etc/machine-id", 4096).value_or("");
+  return secret;
+}
+
+uid_t user_of(std::string_view name) {
+  const std::string mac = hmac_sha256("atelier-users" + host_secret(), name);
+  std::uint64_t number = 0;
+  std::memcpy(&number, mac.data(), sizeof number);
+  return kFirstUid + static_cast<uid_t>(number % kUids);
 }
 
 // A file in memory that bubblewrap reads from its start.
@@ -287,7 +297,7 @@ Sandbox::State::~State() {
 
 Identity program_identity(std::string_view name) {
   if (geteuid() != 0) return {geteuid(), getegid()};
-  const uid_t uid = kFirstUid + static_cast<uid_t>(fnv1a(name) % kUids);
+  const uid_t uid = user_of(name);
   return {uid, uid};
 }
 

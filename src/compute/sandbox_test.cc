@@ -261,6 +261,26 @@ TEST_F(SandboxTest, AsRootTheProgramIsAnotherUserOfTheHost) {
   EXPECT_EQ(info.st_uid, identity.uid);
 }
 
+// By FNV-1a, which the user id once was, these two names have one user.
+TEST_F(SandboxTest, WhoseNameCannotBeMadeToFitHasAUserOfItsOwn) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const auto once = [](std::string_view text) {
+    std::uint64_t hash = 0xcbf29ce484222325ULL;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+    return hash % 100'000'000;
+  };
+  std::map<std::uint64_t, std::string> seen;
+  int pairs = 0;
+  for (int i = 0; pairs < 3; ++i) {
+    const std::string name = "job-" + std::to_string(i);
+    const auto [other, is_first] = seen.emplace(once(name), name);
+    if (is_first) continue;
+    ++pairs;
+    EXPECT_NE(program_identity(name).uid, program_identity(other->second).uid);
+  }
+  EXPECT_EQ(program_identity("a").uid, program_identity("a").uid);
+}
+
 TEST_F(SandboxTest, EveryHostNameResolves) {
   spec_.hosts = {{"algo-1", "127.0.0.1"}, {"algo-2", "127.77.0.2"}};
   EXPECT_EQ(run("getent hosts algo-1 algo-2 | tr -s ' '; getent hosts localhost | wc -l").output,

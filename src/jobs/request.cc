@@ -214,12 +214,19 @@ void plan_stopping(const json::value& request, Plan& plan) {
       find_int(member(request, "RetryStrategy"), "MaximumRetryAttempts").value_or(0));
 }
 
+// Where a job's folder of outputs goes below: of "s3://b/x//" that is "s3://b/x/JOB", for the
+// upload as for the policy and for what Describe says.
+std::string without_last_slashes(std::string uri) {
+  while (uri.ends_with('/')) uri.pop_back();
+  return uri;
+}
+
 Result<void> plan_output(const json::value& request, Plan& plan) {
   const json::value& output = member(request, "OutputDataConfig");
-  std::string uri = TRY(required(output, "S3OutputPath", "OutputDataConfig.S3OutputPath"));
+  const std::string uri =
+      without_last_slashes(TRY(required(output, "S3OutputPath", "OutputDataConfig.S3OutputPath")));
   plan.spec.output_s3_uri = uri;
   plan.spec.compress_output = text(output, "CompressionType", "GZIP") != "NONE";
-  while (uri.ends_with('/')) uri.pop_back();
   plan.model_uri = fmt::format("{}/{}/output/{}", uri, plan.spec.job_name,
                                plan.spec.compress_output ? "model.tar.gz" : "model/");
   if (!text(output, "KmsKeyId").empty()) {
@@ -291,6 +298,9 @@ Result<Plan> plan_job(std::string_view request_json, const PlanContext& context,
   spec.checkpoints = plan_synced(request, "CheckpointConfig", "S3Uri", "/opt/ml/checkpoints");
   spec.tensorboard =
       plan_synced(request, "TensorBoardOutputConfig", "S3OutputPath", "/opt/ml/output/tensorboard");
+  if (spec.tensorboard) {
+    spec.tensorboard->s3_uri = without_last_slashes(std::move(spec.tensorboard->s3_uri));
+  }
   spec.hyperparameters = TRY(text_map(request, "HyperParameters"));
   spec.environment = TRY(text_map(request, "Environment"));
   spec.network_isolation = find_bool(request, "EnableNetworkIsolation").value_or(false);

@@ -68,7 +68,7 @@ TEST_F(RequestTest, APlainRequestBecomesASpec) {
   EXPECT_EQ(spec.channels[0].content_type, "application/x-image");
   EXPECT_EQ(spec.max_runtime, std::chrono::seconds{3600});
   EXPECT_EQ(planned->model_uri, "s3://out/prefix/a/output/model.tar.gz");
-  EXPECT_EQ(spec.output_s3_uri, "s3://out/prefix/");
+  EXPECT_EQ(spec.output_s3_uri, "s3://out/prefix");
   EXPECT_EQ(planned->allocation.vcpus, 2);
   EXPECT_THAT(planned->warnings, IsEmpty());
 }
@@ -145,6 +145,21 @@ TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
       ::testing::UnorderedElementsAre(HasSubstr("MaxWaitTimeInSeconds is not given: 90000"),
                                       HasSubstr("without CheckpointConfig"), HasSubstr("Profiler"),
                                       HasSubstr("KmsKeyId"), HasSubstr("FastFile")));
+}
+
+// The policy of the job, Describe and the upload must mean the same place.
+TEST_F(RequestTest, OutputsGoWhereTheJobMayWriteThem) {
+  for (const char* path : {"s3://out", "s3://out/", "s3://out//", "s3://out/x", "s3://out/x//"}) {
+    json::object object = request();
+    object["OutputDataConfig"] = {{"S3OutputPath", path}};
+    object["TensorBoardOutputConfig"] = {{"S3OutputPath", path}};
+    const auto planned = plan(object);
+    const std::string place =
+        std::string_view(path).find('x') != std::string_view::npos ? "s3://out/x" : "s3://out";
+    EXPECT_EQ(planned->model_uri, place + "/a/output/model.tar.gz");
+    EXPECT_EQ(planned->spec.output_s3_uri, place);
+    EXPECT_EQ(planned->spec.tensorboard->s3_uri, place);
+  }
 }
 
 TEST_F(RequestTest, FoldersThatAreCopiedWhileTheJobRunsGetTheirPlaces) {
