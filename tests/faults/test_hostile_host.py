@@ -21,7 +21,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "conformanc
 import jobs as small_jobs  # noqa: E402
 from server import Server  # noqa: E402
 
-# A log of more than the rest of a block, with a metric in each line.
+# A log of more than the rest of a block, with metrics in each line: several, so that a full disk has room for a line
+# and none for them.
+METRICS = ["loss", *(f"loss-{i}-" + "x" * 200 for i in range(19))]
 SCRIPT = """
     import os, time
 
@@ -63,7 +65,8 @@ class World:
         name = small_jobs.name_of("hostile")
         body = small_jobs.request(name, "s3://source/sourcedir.tar.gz", **changes)
         body["HyperParameters"].update(lines=str(lines), save=save)
-        body["AlgorithmSpecification"]["MetricDefinitions"] = [{"Name": "loss", "Regex": "loss=([0-9]+)"}]
+        body["AlgorithmSpecification"]["MetricDefinitions"] = [
+            {"Name": metric, "Regex": "loss=([0-9]+)"} for metric in METRICS]
         self.client("sagemaker").create_training_job(**body)
         return name
 
@@ -78,11 +81,11 @@ class World:
         pages = logs.get_log_events(logGroupName=group, logStreamName=streams[0]["logStreamName"], startFromHead=True)
         return [int(e["message"].split()[1]) for e in pages["events"] if e["message"].startswith("line ")]
 
-    def metrics(self, name):
-        """How many values of `loss` there are, and their sum."""
+    def values(self, name, metric):
+        """How many there are of the metric, and their sum."""
         now = datetime.datetime.now(datetime.timezone.utc)
         points = self.client("cloudwatch").get_metric_statistics(
-            Namespace="/aws/sagemaker/TrainingJobs", MetricName="loss", Period=60,
+            Namespace="/aws/sagemaker/TrainingJobs", MetricName=metric, Period=60,
             Dimensions=[{"Name": "TrainingJobName", "Value": name}], Statistics=["SampleCount", "Sum"],
             StartTime=now - datetime.timedelta(hours=1), EndTime=now + datetime.timedelta(hours=1))["Datapoints"]
         return sum(point["SampleCount"] for point in points), sum(point["Sum"] for point in points)
@@ -117,11 +120,15 @@ def small_disk(folder, megabytes):
     try:
         yield folder
     finally:
-        for _ in range(100):  # agents of ended jobs may take some milliseconds to leave
-            if subprocess.run(["umount", folder], capture_output=True).returncode == 0:
-                return
-            time.sleep(0.1)
-        subprocess.run(["umount", "-l", folder], check=True)
+        unmount(folder)
+
+
+def unmount(folder):
+    for _ in range(100):  # agents of ended jobs may take some milliseconds to leave
+        if subprocess.run(["umount", folder], capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
+    subprocess.run(["umount", "-l", folder], check=True)
 
 
 def runs(*arguments):
@@ -185,7 +192,8 @@ def test_a_full_disk_is_said_loses_nothing_and_is_recovered_from_without_hands(t
             assert world.wait_for_end(saved)["TrainingJobStatus"] == "Completed"
             for job, lines in jobs.items():
                 assert world.lines(job) == list(range(lines))
-                assert world.metrics(job) == (lines, sum(range(lines)))
+                for metric in METRICS:
+                    assert world.values(job, metric) == (lines, sum(range(lines))), metric
                 assert "missing" not in str(world.describe(job)), world.describe(job)
             after = world.create(lines=2)
             assert world.wait_for_end(after)["TrainingJobStatus"] == "Completed"
