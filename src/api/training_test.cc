@@ -156,6 +156,9 @@ TEST_F(TrainingTest, EachUnservedMemberIsRefused) {
       "FastFile mode reads an S3Prefix, not ManifestFile");
   refused([&](json::object& r) { channel(r)["RecordWrapperType"] = "RecordIO"; },
           "RecordWrapperType 'RecordIO' works in Pipe mode only");
+  refused([&](json::object& r) { channel(r)["CompressionType"] = "Gzip"; },
+          "CompressionType 'Gzip' works in Pipe mode only; leave it unset or None in File mode, "
+          "where the program finds each object as it is in S3, and decompress it there");
   refused(
       [](json::object& r) {
         r["AlgorithmSpecification"] = {{"TrainingInputMode", "File"}, {"AlgorithmName", "own"}};

@@ -133,16 +133,17 @@ void check_channel(const json::value& channel, const std::string& job_mode, Find
   if (mode == "FastFile" && type.ends_with("ManifestFile")) {
     found.wrong.push_back(fmt::format("{}: FastFile mode reads an S3Prefix, not {}", where, type));
   }
-  const auto pipe_only = [&](std::string_view name) {
+  // As SageMaker has it: in the other modes a program gets its objects as they are.
+  const auto pipe_only = [&](std::string_view name, std::string_view instead) {
     const std::string value = find_string(channel, name).value_or("None");
     if (value == "None") return;
     (mode == "Pipe" ? found.unserved : found.wrong)
         .push_back(fmt::format("{}: {} '{}' works in Pipe mode only; leave it unset or None in {} "
-                               "mode",
-                               where, name, value, mode));
+                               "mode, where the program finds each object as it is in S3, and {}",
+                               where, name, value, mode, instead));
   };
-  pipe_only("CompressionType");
-  pipe_only("RecordWrapperType");
+  pipe_only("CompressionType", "decompress it there");
+  pipe_only("RecordWrapperType", "read it without records around it");
 }
 
 void check_channels(const json::value& request, Findings& found) {
