@@ -6,7 +6,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 
+#include "base/time.h"
 #include "http/sigv4.h"
 #include "objects/object_store.h"
 
@@ -33,6 +35,12 @@ struct S3ClientOptions {
   std::function<bool()> cancelled{};
   // Called once for each such wait, when it begins.
   std::function<void(std::string_view words)> on_unreachable{};
+  // What requests are signed by, until a server says that it is wrong.
+  const Clock* clock = &system_clock();
+  // How the pauses between tries pass.
+  std::function<void(std::chrono::duration<double, std::milli>)> sleep = [](auto pause) {
+    std::this_thread::sleep_for(pause);
+  };
 };
 
 std::unique_ptr<ObjectStore> make_s3_client(const S3Endpoint& endpoint,

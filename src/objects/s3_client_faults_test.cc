@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <functional>
+#include <set>
+#include <vector>
 
 #include "objects/testing.h"
 
@@ -97,6 +99,66 @@ TEST_F(S3ClientTest, TriesAgainWhatMayWorkLater) {
   handler_.requests = 0;
   EXPECT_TRUE(store_->remove_many("bucket", {"other"}));
   EXPECT_EQ(handler_.requests, 3);
+}
+
+// "Full jitter": anything up to a bound that doubles, so that clients who failed together do not
+// come back together.
+TEST_F(S3ClientTest, PausesAreDrawnUpToABoundThatDoubles) {
+  handler_.spoil = [](const http::RequestHead&, int, http::Response& response) {
+    fail_with(response, 503, "SlowDown");
+  };
+  constexpr std::size_t kTries = 12;
+  constexpr int kClients = 20;
+  std::vector<std::vector<double>> pauses(kClients);
+  for (std::vector<double>& own : pauses) {
+    const auto client = make_s3_client(
+        {.url = "http://127.0.0.1:" + std::to_string(server_.port()),
+         .credentials = testing::test_credentials()},
+        {.attempts = kTries, .sleep = [&](auto pause) { own.push_back(pause.count()); }});
+    EXPECT_FALSE(client->head("bucket", "small"));
+    ASSERT_EQ(own.size(), kTries - 1);
+  }
+  double bound = 50;
+  for (std::size_t i = 0; i < kTries - 1; ++i, bound = std::min(bound * 2, 5000.0)) {
+    std::set<double> drawn;
+    double longest = 0;
+    for (const std::vector<double>& own : pauses) {
+      EXPECT_GE(own[i], 0);
+      EXPECT_LE(own[i], bound) << "pause " << i;
+      drawn.insert(own[i]);
+      longest = std::max(longest, own[i]);
+    }
+    EXPECT_EQ(drawn.size(), std::size_t{kClients}) << "clients that wait equally long";
+    EXPECT_GT(longest, bound / 4) << "pause " << i;  // missed once in 4^20
+  }
+}
+
+// Twenty minutes are more than a signature may be off.
+TEST_F(S3ClientTest, AClockThatIsWrongIsCorrectedByTheServersAndOnce) {
+  class WrongClock final : public Clock {
+   public:
+    explicit WrongClock(std::chrono::minutes off) : off_(off) {}
+    [[nodiscard]] Time now() const override { return system_clock().now() + off_; }
+    [[nodiscard]] std::chrono::steady_clock::time_point steady() const override {
+      return system_clock().steady();
+    }
+
+   private:
+    std::chrono::minutes off_;
+  };
+  for (const int minutes : {20, -20}) {
+    const WrongClock clock{std::chrono::minutes{minutes}};
+    const auto client = make_s3_client({.url = "http://127.0.0.1:" + std::to_string(server_.port()),
+                                        .credentials = testing::test_credentials()},
+                                       {.attempts = 3, .clock = &clock});
+    handler_.requests = 0;
+    const auto bytes = client->get_bytes("bucket", "small", 100);
+    ASSERT_TRUE(bytes) << bytes.error().message;
+    EXPECT_EQ(*bytes, small_);
+    EXPECT_EQ(handler_.requests, 2);
+    EXPECT_TRUE(client->head("bucket", "small"));
+    EXPECT_EQ(handler_.requests, 3);
+  }
 }
 
 TEST_F(S3ClientTest, GivesUpAfterItsAttemptsWithTheServersWords) {

@@ -97,7 +97,7 @@ Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const 
   // Bodies are covered by checksums of their own; hashing them for the signature too costs twice.
   const bool has_body = !call.body.empty() || call.body_fd >= 0;
   static const std::string empty_hash = sha256_hex("");
-  const Time now = system_clock().now() +
+  const Time now = options_.clock->now() +
                    std::chrono::milliseconds{clock_offset_ms_.load(std::memory_order_relaxed)};
   http::sign(call.method, target, request.headers, has_body ? "UNSIGNED-PAYLOAD" : empty_hash,
              endpoint_.credentials, endpoint_.region, "s3", now);
@@ -108,7 +108,7 @@ void S3Transport::correct_clock(const http::Headers& headers) {
   const auto date = headers.find("date");
   if (!date) return;
   const Result<Time> theirs = parse_http_date(*date);
-  if (theirs) clock_offset_ms_ = (*theirs - system_clock().now()).count();
+  if (theirs) clock_offset_ms_ = (*theirs - options_.clock->now()).count();
 }
 
 Result<http::ClientResponse> S3Transport::send_once(const S3Call& call, bool* repeated) {
@@ -150,7 +150,7 @@ Result<http::ClientResponse> S3Transport::send_often(const S3Call& call, bool* r
 void S3Transport::pause(unsigned attempt) {
   const auto ceiling = std::min(kLongestPause, kFirstPause * (1U << std::min(attempt - 1, 10U)));
   const double share = rng_uniform(jitter_seed_, 0, jitter_index_.fetch_add(1));
-  std::this_thread::sleep_for(
+  options_.sleep(
       std::chrono::duration<double, std::milli>(share * static_cast<double>(ceiling.count())));
   if (options_.patience.count() > 0) wait_for_server();
 }
