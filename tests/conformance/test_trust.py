@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import pwd
 import socket
 import tarfile
 import time
@@ -176,7 +177,7 @@ def test_the_victim_is_as_it_was(attacked, clients):
     assert clients["s3"].get_object(Bucket="trust-data", Key="train/a")["Body"].read() == b"bytes"
 
 
-def test_no_secret_is_in_describe_logs_or_command_lines(attacked, atelier_server, clients):
+def test_no_secret_is_in_describe_logs_records_or_command_lines(attacked, atelier_server, clients):
     _, _, victim = attacked
     spec = json.loads((atelier_server.data_dir / "jobs" / victim / "spec.json").read_text())
     secrets = [spec["s3"]["secret_key"], spec["s3"]["session_token"], spec["credentials_ticket"],
@@ -185,7 +186,9 @@ def test_no_secret_is_in_describe_logs_or_command_lines(attacked, atelier_server
     told = json.dumps(clients["sagemaker"].describe_training_job(TrainingJobName=victim), default=str)
     places = {"describe": told, "the server's log": atelier_server.log.read_text(),
               "the job's log": "\n".join(line for line in lines_of(clients, victim) if not line.startswith("KEYS")),
-              "the agent's log": (atelier_server.data_dir / "jobs" / victim / "agent.out").read_text()}
+              "the agent's log": (atelier_server.data_dir / "jobs" / victim / "agent.out").read_text(),
+              "the record of calls": "".join(path.read_text() for path in (atelier_server.data_dir / "audit").iterdir())}
+    assert victim in places["the record of calls"] and victim in places["describe"]
     for process in pathlib.Path("/proc").iterdir():
         if process.name.isdigit():
             try:
@@ -197,10 +200,18 @@ def test_no_secret_is_in_describe_logs_or_command_lines(attacked, atelier_server
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root all jobs are one user of the host")
-def test_programs_are_users_without_a_name_each_its_own(attacked):
+def test_programs_are_users_without_a_name_each_its_own(attacked, submit, clients):
     _, _, victim = attacked
-    uid = os.stat(f"/proc/{process_of(victim)}").st_uid
-    assert uid >= 2_000_000_000
+    other = submit("neighbour", jobs.pack(SLEEPER.replace(", boto3", "")))
+    try:
+        wait_for_line(clients, other, "KEYS ")
+        users = [os.stat(f"/proc/{process_of(job)}").st_uid for job in (victim, other)]
+    finally:
+        clients["sagemaker"].stop_training_job(TrainingJobName=other)
+        finish(clients, other)
+    assert users[0] != users[1] and min(users) >= 2_000_000_000, users
+    known = {user.pw_uid for user in pwd.getpwall()}
+    assert not known & set(users)
 
 
 READER = {"Version": "2012-10-17", "Statement": [
