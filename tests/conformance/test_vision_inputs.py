@@ -3,7 +3,9 @@ RecordIO, augmented manifests, several labels a picture, and the model of an ear
 
 All jobs start together (background.py); each test looks at how one of them ended.
 """
+import io
 import re
+import tarfile
 
 import pytest
 
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.sdk
 
 DATA = "s3://shop"
 TRAIN, VALIDATION = 60, 30
+PUBLISHED = ROOT / ".cache/weights/efficientnet-lite0.pth"  # scripts/setup puts it there
 GUIDE = ROOT / "docs/image-classification.md"
 
 
@@ -61,6 +64,30 @@ def fit_lists_and_go_on():
     return {"first": result(names["first"]), "second": result(names["second"])}
 
 
+def fit_weight_files():
+    """A weight file alone in the channel: the published one, and that of a model without what lies beside it."""
+    import boto3
+    from sagemaker.inputs import TrainingInput
+    names = definitions()
+    client = boto3.client("s3")
+    small = {"image_shape": "3,32,32", "num_classes": 3, "epochs": 1, "mini_batch_size": 8, "learning_rate": 1e-4,
+             "use_pretrained_model": 1}
+
+    def start_from(key, **hyperparameters):
+        print(f"==== {key}")
+        estimator = names["classifier"](**small, **hyperparameters)
+        weights = TrainingInput(f"{DATA}/{key}", content_type="application/x-sagemaker-model")
+        estimator.fit({**names["lists"], "model": weights}, logs="All")
+        return estimator.model_data.removeprefix("s3://").split("/", 1)
+
+    client.upload_file(str(PUBLISHED), "shop", "weights/shop-lite0.pth")
+    bucket, key = start_from("weights/shop-lite0.pth", backbone="efficientnet-lite0")
+    with tarfile.open(fileobj=io.BytesIO(client.get_object(Bucket=bucket, Key=key)["Body"].read())) as model:
+        tensors = model.extractfile(next(name for name in model.getnames() if name.endswith("model.safetensors"))).read()
+    client.put_object(Bucket="shop", Key="others/shop.safetensors", Body=tensors)
+    start_from("others/shop.safetensors", backbone="efficientnet-lite0")
+
+
 def fit_records():
     return fit("records")
 
@@ -89,7 +116,7 @@ def fit_wrong_list():
 
 
 SCENARIOS = {"lists": fit_lists_and_go_on, "records": fit_records, "augmented": fit_augmented,
-             "pipe": fit_augmented_by_pipe, "several": fit_several_labels, "wrong": fit_wrong_list}
+             "weights": fit_weight_files, "pipe": fit_augmented_by_pipe, "several": fit_several_labels, "wrong": fit_wrong_list}
 
 
 def upload(client):
@@ -159,6 +186,15 @@ def test_a_job_goes_on_from_the_model_of_an_earlier_one(running):
     assert accuracies(second)[0] == pytest.approx(max(accuracies(first)), abs=2.5 / VALIDATION)
 
 
+def test_a_weight_file_alone_in_the_channel_is_started_from(running):
+    outcome = succeeded(running, "weights")
+    published, own = outcome.output.split("==== others/shop.safetensors")
+    # Of ImageNet's network all but the classifier, which has a thousand classes; of our own all.
+    assert re.search(r"weights: file=shop-lite0.pth loaded=\d+ missing=0 unexpected=0 mismatched=2", published), published
+    assert re.search(r"weights: file=shop.safetensors loaded=\d+ missing=0 unexpected=0 mismatched=0", own), own
+    assert "incremental:" not in outcome.output
+
+
 def test_records_train_those_too_that_were_cut_at_the_magic_number(running):
     outcome = succeeded(running, "records")
     assert f"data: classes=3 train_pictures={TRAIN} validation_pictures={VALIDATION}" in outcome.output
@@ -172,7 +208,6 @@ def test_an_augmented_manifest_trains_in_file_mode_with_its_class_names(running,
     model = tmp_path / "model.tar.gz"
     atelier_server.run("s3", "cp", outcome.value["model"], str(model))
     import json
-    import tarfile
     with tarfile.open(model) as archive:
         name = next(n for n in archive.getnames() if n.endswith("classes.json"))
         assert json.load(archive.extractfile(name))["classes"] == list(drawn.CLASSES)
