@@ -2,6 +2,7 @@
 import importlib.machinery
 import importlib.util
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -37,6 +38,22 @@ def test_a_program_that_was_not_run_is_counted_by_its_tests_and_named(run_tests,
     run_tests.count_ctest(junit, tally)
     assert (tally.passed, tally.skipped, len(tally.failures)) == (1, 29, 1), vars(tally)
     assert tally.not_run == ["lacks_one: no such tool", "lacks_many: no such store: 28 tests were not run"]
+
+
+def test_a_check_of_the_format_without_its_clang_format_is_skipped_by_name_and_finds_what_is_wrong(tmp_path):
+    for tool in ("bash", "dirname", "git", "env"):
+        (tmp_path / tool).symlink_to(f"/usr/bin/{tool}")
+    check = [ROOT / "tools/format", "--check"]
+    done = subprocess.run(check, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (77, "skipped: clang-format-14 is not installed\n"), done
+    (tmp_path / "clang-format").write_text("#!/bin/sh\necho clang-format version 19.1.7\n")
+    (tmp_path / "clang-format").chmod(0o755)
+    done = subprocess.run(check, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 77 and "is not version 14" in done.stdout, done
+    if shutil.which("clang-format-14"):
+        wrong = tmp_path / "wrong.cc"
+        wrong.write_text("int  main( ) { }\n")
+        assert subprocess.run([*check, wrong], capture_output=True).returncode == 1
 
 
 def test_a_machine_without_ceph_says_how_many_tests_of_the_contract_it_does_not_run(tmp_path):
