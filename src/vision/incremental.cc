@@ -1,6 +1,7 @@
 #include "vision/incremental.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 
@@ -26,21 +27,46 @@ Result<void> check_classes(const std::vector<std::string>& model,
   return {};
 }
 
+constexpr const char* kOurModel = "the model in channel 'model'";
+
+// A weight file, and nothing that says which classes and pictures it is for.
+bool holds_weights_alone(const std::filesystem::path& folder) {
+  bool weights = false;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    const std::string name = it->path().filename().string();
+    if (name == "classes.json" || name == "preprocess.json" || name == "model_card.json")
+      return false;
+    const std::string extension = it->path().extension().string();
+    weights |= extension == ".safetensors" || extension == ".pth" || extension == ".pt";
+  }
+  return weights;
+}
+
 }  // namespace
 
 Result<std::optional<ModelFacts>> find_earlier_model(const std::filesystem::path& channel,
-                                                     const std::filesystem::path& scratch) {
-  std::filesystem::path folder = channel;
-  if (!std::filesystem::exists(channel / "model.safetensors") &&
-      std::filesystem::exists(channel / "model.tar.gz")) {
-    TRY(unpack_model(channel / "model.tar.gz", scratch));
-    folder = scratch;
+                                                     const std::filesystem::path& scratch,
+                                                     bool weights_wanted) {
+  const bool packed = !std::filesystem::exists(channel / "model.safetensors") &&
+                      std::filesystem::exists(channel / "model.tar.gz");
+  const std::filesystem::path folder = packed ? scratch : channel;
+  const std::vector<std::string> there = packed
+                                             ? TRY(unpack_model(channel / "model.tar.gz", scratch))
+                                             : TRY(model_folder_entries(channel));
+  if (holds_weights_alone(folder)) {
+    if (weights_wanted) return std::optional<ModelFacts>{};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("{} is weights alone ({}), and use_pretrained_model=0 wants none: "
+                             "give use_pretrained_model=1, or leave the channel out",
+                             kOurModel, fmt::join(there, ", "))};
   }
-  for (const char* file : {"model.safetensors", "classes.json", "preprocess.json"}) {
-    if (!std::filesystem::exists(folder / file)) return std::optional<ModelFacts>{};
-  }
+  const Result<void> whole =
+      check_model_files(folder, packed ? "model.tar.gz" : "the channel", there);
+  if (!whole) return whole.error().within(kOurModel);
   Result<ModelFacts> facts = read_model_facts(folder);
-  if (!facts) return facts.error().within("the model in channel 'model'");
+  if (!facts) return facts.error().within(kOurModel);
   return std::optional<ModelFacts>(*std::move(facts));
 }
 

@@ -12,9 +12,11 @@
 namespace atelier::vision {
 
 // What the model in the channel is: its files, or model.tar.gz unpacked into `scratch`. Nothing
-// when the channel holds no whole model of ours (a weight file alone is no model).
+// when the channel holds a weight file alone and that is `weights_wanted`. Anything else is refused
+// by what is missing: a job whose model is not quite ours would begin anew.
 Result<std::optional<ModelFacts>> find_earlier_model(const std::filesystem::path& channel,
-                                                     const std::filesystem::path& scratch);
+                                                     const std::filesystem::path& scratch,
+                                                     bool weights_wanted);
 
 // Takes over what the hyperparameters leave open (network, image size), and refuses, by name, what
 // differs: network, image_shape, resize, multi_label, and classes in number, name or order.

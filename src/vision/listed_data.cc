@@ -104,7 +104,7 @@ class Assembler {
   }
 
   Result<ImageFolder> finish(const fs::path& root,
-                             const std::map<std::uint32_t, std::string>& names) {
+                             const std::map<std::uint32_t, ClassName>& names) {
     folder_.root = root;
     if (folder_.samples.empty()) {
       return Error{Code::kFailedPrecondition, "there are no pictures in it"};
@@ -207,24 +207,33 @@ class Assembler {
 
   // Names from the metadata of a manifest, else the numbers. What validation calls a class has to
   // be what training calls it.
-  Result<void> name_classes(std::size_t count, const std::map<std::uint32_t, std::string>& names) {
+  Result<void> name_classes(std::size_t count, const std::map<std::uint32_t, ClassName>& names) {
     if (options_.classes) {
       folder_.classes = *options_.classes;
-      for (const auto& [number, name] : names) {
+      for (const auto& [number, given] : names) {
         if (number >= count) continue;
         const std::string& trained = folder_.classes[number];
-        if (trained == name || trained == std::to_string(number)) continue;
+        if (trained == given.name || trained == std::to_string(number)) continue;
         return Error{Code::kInvalidArgument,
                      fmt::format("class {} is called '{}' here and '{}' in the training data",
-                                 number, shown(name), shown(trained))};
+                                 number, shown(given.name), shown(trained))};
       }
       return {};
     }
+    if (!names.empty() && names.rbegin()->first >= count) {
+      const auto& [number, given] = *names.rbegin();
+      return at_line(
+          given.line,
+          fmt::format("its metadata calls class {} '{}', but labels go from 0 to {}{}", number,
+                      shown(given.name), count - 1,
+                      options_.num_classes ? " (num_classes)"
+                                           : "; a class without pictures needs num_classes"));
+    }
     std::set<std::string> distinct;
-    for (const auto& [number, name] : names) distinct.insert(name);
+    for (const auto& [number, given] : names) distinct.insert(given.name);
     const bool named = distinct.size() == count && names.size() == count;
     for (std::uint32_t i = 0; i < count; ++i) {
-      folder_.classes.push_back(named ? names.at(i) : std::to_string(i));
+      folder_.classes.push_back(named ? names.at(i).name : std::to_string(i));
     }
     return {};
   }

@@ -213,6 +213,30 @@ TEST_F(ListedDataTest, AManifestThatCannotBeRightIsRefusedByItsLine) {
               HasSubstr("line 2: class 0 is called 'dog' here and 'cat' before"));
 }
 
+TEST_F(ListedDataTest, AClassMapThatNamesAClassBeyondTheLabelsIsRefusedByItsLine) {
+  const auto with_map = [](const std::string& map) {
+    return R"({"source-ref":"a/1.jpg","x":0}
+{"source-ref":"a/2.jpg","x":1,"x-metadata":{"class-map":)" +
+           map + "}}";
+  };
+  EXPECT_EQ(refusal(manifest(with_map(R"({"0":"a","30000":"y"})"))),
+            "'set.manifest': line 2: its metadata calls class 30000 'y', but labels go from 0 to "
+            "1; a class without pictures needs num_classes");
+  EXPECT_THAT(refusal(manifest(with_map(R"({"1":"cat","2":"dog"})"))),
+              HasSubstr("line 2: its metadata calls class 2 'dog', but labels go from 0 to 1"));
+  EXPECT_THAT(refusal(manifest(with_map(R"({"0":"a","3":"y"})"), {.num_classes = 3})),
+              HasSubstr("calls class 3 'y', but labels go from 0 to 2 (num_classes)"));
+  for (const char* number : {"40000", "-1", "99999999999", "cat", ""}) {
+    EXPECT_THAT(refusal(manifest(with_map(fmt::format(R"({{"0":"a","{}":"y"}})", number)))),
+                HasSubstr(fmt::format(
+                    "line 2: 'class-map' names class '{}'; it must be an integer from 0 to 32767",
+                    number)));
+  }
+  const auto announced = manifest(with_map(R"({"0":"a","1":"b","2":"c"})"), {.num_classes = 3});
+  ASSERT_TRUE(announced) << announced.error().message;
+  EXPECT_THAT(announced->classes, ElementsAre("a", "b", "c"));
+}
+
 TEST_F(ListedDataTest, RecordsAreReadLikeFilesAndNamedByTheirOffset) {
   Image image;
   image.width = image.height = 16;

@@ -3,10 +3,15 @@
 #include <ATen/ATen.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 
 #include "archives/archive_reader.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "vision/picture_lists.h"
 #include "vision/pretrained.h"
 #include "vision/weights.h"
 
@@ -26,20 +31,79 @@ Result<void> save_weights(const std::filesystem::path& path, const Network& netw
   return write_safetensors(path, tensors, {{"format", "pt"}, {"backbone", network.name()}});
 }
 
+constexpr std::array<const char*, 4> kModelFiles{"model.safetensors", "classes.json",
+                                                 "preprocess.json", "model_card.json"};
+
+// What SageMaker's own image-classification leaves: NAME-symbol.json, NAME-0001.params.
+bool is_of_mxnet(std::string_view name) {
+  return name.find("-symbol.json") != std::string_view::npos ||
+         name.find(".params") != std::string_view::npos ||
+         name.find("model-shapes.json") != std::string_view::npos;
+}
+
+std::string described(const archives::Member& member, bool at_top) {
+  using Kind = archives::Member::Kind;
+  const char* note = member.kind == Kind::kLink       ? " (a link)"
+                     : member.kind == Kind::kHardLink ? " (a hard link)"
+                     : member.kind == Kind::kOther    ? " (no plain file)"
+                     : !at_top                        ? " (within a folder)"
+                                                      : "";
+  return fmt::format("'{}'{}", shown(member.name), note);
+}
+
 }  // namespace
 
-Result<void> unpack_model(const std::filesystem::path& archive_path,
-                          const std::filesystem::path& folder) {
+Result<std::vector<std::string>> unpack_model(const std::filesystem::path& archive_path,
+                                              const std::filesystem::path& folder) {
+  constexpr std::size_t kMaxNamed = 1000;
   archives::ArchiveReader reader =
       TRY(archives::ArchiveReader::open(archive_path, archives::Formats::kTarGz, {}));
+  std::vector<std::string> members;
   while (const std::optional<archives::Member> member = TRY(reader.next())) {
+    if (member->kind == archives::Member::Kind::kFolder) continue;
     const std::filesystem::path name = std::filesystem::path(member->name).lexically_normal();
-    if (member->kind != archives::Member::Kind::kFile) continue;
-    if (name.has_parent_path() || name.empty() || name == ".." || name == ".") continue;
+    const bool at_top = !name.has_parent_path() && !name.empty() && name != ".." && name != ".";
+    if (members.size() < kMaxNamed) members.push_back(described(*member, at_top));
+    if (member->kind != archives::Member::Kind::kFile || !at_top) continue;
     const UniqueFd file = TRY(open_file(folder / name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW));
     TRY(reader.copy_to(file.get()));
   }
-  return {};
+  return members;
+}
+
+Result<void> check_model_files(const std::filesystem::path& folder, const std::string& where,
+                               const std::vector<std::string>& there) {
+  constexpr std::size_t kMaxShown = 10;
+  std::vector<std::string> missing;
+  for (const char* file : kModelFiles) {
+    std::error_code unknown;
+    if (!std::filesystem::is_regular_file(folder / file, unknown)) missing.emplace_back(file);
+  }
+  if (missing.empty()) return {};
+  const std::size_t count = std::min(there.size(), kMaxShown);
+  std::string has = fmt::format(
+      "{}", fmt::join(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(count), ", "));
+  if (there.size() > count) has += fmt::format(" and {} more", there.size() - count);
+  const bool mxnet = std::ranges::any_of(there, is_of_mxnet);
+  return Error{
+      Code::kInvalidArgument,
+      fmt::format("{} has no {} at its top; it has {}. {}", where, fmt::join(missing, ", "),
+                  has.empty() ? "nothing" : has,
+                  mxnet ? "That is a model of MXNet, as SageMaker's own image-classification "
+                          "leaves it, which cannot be gone on from here"
+                        : "A job of image-classification leaves the four as plain files")};
+}
+
+Result<std::vector<std::string>> model_folder_entries(const std::filesystem::path& folder) {
+  std::vector<std::string> entries;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator it(folder, failed), end; !failed && it != end;
+       it.increment(failed)) {
+    entries.push_back(fmt::format("'{}'", shown(it->path().filename().string())));
+  }
+  if (failed) return error_from_errno(fmt::format("reading '{}'", folder.string()), failed.value());
+  std::ranges::sort(entries);
+  return entries;
 }
 
 Result<void> save_model(const std::filesystem::path& folder, const Model& model,
@@ -61,13 +125,17 @@ Result<void> save_model(const std::filesystem::path& folder, const Model& model,
 
 Result<Model> load_model(const std::filesystem::path& path, const std::filesystem::path& scratch) {
   std::filesystem::path folder = path;
+  std::vector<std::string> there;
   if (!std::filesystem::is_directory(path)) {
     if (!std::filesystem::exists(path)) {
       return Error{Code::kNotFound, fmt::format("there is no model at '{}'", path.string())};
     }
-    TRY(unpack_model(path, scratch));
+    there = TRY(unpack_model(path, scratch));
     folder = scratch;
+  } else {
+    there = TRY(model_folder_entries(path));
   }
+  TRY(check_model_files(folder, fmt::format("'{}'", path.string()), there));
   ModelFacts facts = TRY(read_model_facts(folder));
   Model model;
   model.classes = std::move(facts.classes);
@@ -93,6 +161,11 @@ Result<ModelFacts> read_model_facts(const std::filesystem::path& folder) {
   if (names == nullptr) {
     return Error{Code::kInvalidArgument,
                  fmt::format("'{}' names no classes", (folder / "classes.json").string())};
+  }
+  if (names->size() > kMaxClasses) {
+    return Error{
+        Code::kInvalidArgument,
+        fmt::format("classes.json names {} classes; the limit is {}", names->size(), kMaxClasses)};
   }
   ModelFacts facts;
   facts.backbone = find_string(card, "backbone").value_or("");

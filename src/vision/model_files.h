@@ -42,8 +42,17 @@ struct ModelFacts {
 };
 Result<ModelFacts> read_model_facts(const std::filesystem::path& folder);
 
-// Unpacks a model.tar.gz: plain files at its top only, at most 8 GB.
-Result<void> unpack_model(const std::filesystem::path& archive,
-                          const std::filesystem::path& folder);
+// Unpacks a model.tar.gz: plain files at its top only, at most 8 GB. What the archive has, a line a
+// member, up to a bound.
+Result<std::vector<std::string>> unpack_model(const std::filesystem::path& archive,
+                                              const std::filesystem::path& folder);
+
+// What a folder has, in the same words.
+Result<std::vector<std::string>> model_folder_entries(const std::filesystem::path& folder);
+
+// That the four files of a model of ours are there, or which are not, what `there` names instead,
+// and what to do. `where` begins the message.
+Result<void> check_model_files(const std::filesystem::path& folder, const std::string& where,
+                               const std::vector<std::string>& there);
 
 }  // namespace atelier::vision

@@ -120,14 +120,16 @@ Result<std::string> label_attribute_of(const json::object& row) {
 }
 
 Result<void> note_class_names(const json::object& row, const std::string& attribute,
-                              const std::vector<double>& labels, Manifest& manifest) {
+                              const std::vector<double>& labels, std::uint64_t line,
+                              Manifest& manifest) {
   const json::value* metadata = row.if_contains(attribute + "-metadata");
   if (metadata == nullptr) return {};
   const auto note = [&](std::uint32_t number, const std::string& name) -> Result<void> {
-    const auto [entry, added] = manifest.class_names.emplace(number, name);
-    if (added || entry->second == name) return {};
-    return Error{Code::kInvalidArgument, fmt::format("class {} is called '{}' here and '{}' before",
-                                                     number, shown(name), shown(entry->second))};
+    const auto [entry, added] = manifest.class_names.emplace(number, ClassName{name, line});
+    if (added || entry->second.name == name) return {};
+    return Error{Code::kInvalidArgument,
+                 fmt::format("class {} is called '{}' here and '{}' before", number, shown(name),
+                             shown(entry->second.name))};
   };
   if (const auto name = find_string(*metadata, "class-name"); name && labels.size() == 1) {
     if (labels.front() >= 0 && labels.front() < kMaxClasses)
@@ -138,7 +140,12 @@ Result<void> note_class_names(const json::object& row, const std::string& attrib
   for (const auto& [key, value] : *map) {
     std::uint32_t number = 0;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), number);
-    if (failed != std::errc{} || end != key.data() + key.size() || !value.is_string()) continue;
+    if (failed != std::errc{} || end != key.data() + key.size() || number >= kMaxClasses) {
+      return Error{Code::kInvalidArgument,
+                   fmt::format("'class-map' names class '{}'; it must be an integer from 0 to {}",
+                               shown(key), kMaxClasses - 1)};
+    }
+    if (!value.is_string()) continue;
     TRY(note(number, std::string(value.as_string())));
   }
   return {};
@@ -195,7 +202,7 @@ Result<Manifest> parse_manifest(std::string_view text, const ManifestAttributes&
                                          "numbers",
                                          attribute, shown(json::serialize(*value))));
     }
-    const Result<void> noted = note_class_names(row, attribute, *labels, manifest);
+    const Result<void> noted = note_class_names(row, attribute, *labels, number, manifest);
     if (!noted) return at_line(number, noted.error().message);
     manifest.pictures.push_back({*reference, *std::move(labels), number});
     return {};

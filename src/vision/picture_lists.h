@@ -23,9 +23,14 @@ struct ListedPicture {
   std::uint64_t place = 0;  // its line, or its byte in a RecordIO file
 };
 
+struct ClassName {
+  std::string name;
+  std::uint64_t line = 0;  // that says it first
+};
+
 struct Manifest {
   std::vector<ListedPicture> pictures;
-  std::map<std::uint32_t, std::string> class_names;  // where the metadata says them
+  std::map<std::uint32_t, ClassName> class_names;  // where the metadata says them
 };
 
 constexpr std::size_t kMaxListBytes = std::size_t{1} << 30;  // of a whole list or manifest

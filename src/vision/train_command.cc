@@ -77,10 +77,9 @@ class Job {
     const auto channel = command_.folders.channel({"model"});
     if (!channel) return {};
     scratch_.emplace(TRY(TempFolder::create()));
-    const auto earlier = TRY(find_earlier_model(*channel, scratch_->path()));
-    if (!earlier) return {};
-    TRY(continue_model(*earlier, data_.train, h_));
-    earlier_ = *earlier;
+    earlier_ = TRY(find_earlier_model(*channel, scratch_->path(), h_.use_pretrained_model));
+    if (!earlier_) return {};
+    TRY(continue_model(*earlier_, data_.train, h_));
     print(fmt::format("incremental: backbone={} image_size={} classes={}", earlier_->backbone,
                       earlier_->preprocess.width, earlier_->classes.size()));
     return {};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -137,6 +138,68 @@ TEST_F(TrainingTest, AnEarlierModelIsGoneOnWithAndWhatDiffersIsNamed) {
   }
   EXPECT_THAT(train(renamed).error().message,
               HasSubstr("has as class 1 'light'; this job has 'lit'"));
+}
+
+// What a `model` channel has that is not quite ours, whatever use_pretrained_model says.
+TEST_F(TrainingTest, AModelThatIsNotWholeIsRefusedByWhatItLacks) {
+  const JobFolders first = job("first", kSmall);
+  ASSERT_TRUE(train(first));
+  const JobFolders next = job("next", "{}");
+  const std::filesystem::path channel = next.root / "input" / "data" / "model";
+  // Runs `shell` in an empty folder with $M the files of a whole model, and $C the empty channel.
+  const auto refusal = [&](const std::string& shell, const std::string& pretrained) {
+    EXPECT_TRUE(write_file_durably(
+        next.config("hyperparameters.json"),
+        fmt::format(R"({{"epochs":"1","mini_batch_size":"8","engine":"fused-fp32","threads":"2",
+                         "use_pretrained_model":"{}"}})",
+                    pretrained)));
+    const std::string work = (next.root / "work").string();
+    EXPECT_EQ(std::system(fmt::format("set -e; M='{}' C='{}' W='{}'; rm -rf $C $W; "
+                                      "mkdir -p $C $W; cd $W; {}",
+                                      first.model().string(), channel.string(), work, shell)
+                              .c_str()),
+              0)
+        << shell;
+    const Result<void> trained = train(next);
+    return trained ? "accepted" : trained.error().message;
+  };
+  for (const std::string pretrained : {"0", "1"}) {
+    EXPECT_EQ(
+        refusal("mkdir model; cp $M/classes.json model; tar czf $C/model.tar.gz model", pretrained),
+        "the model in channel 'model': model.tar.gz has no model.safetensors, classes.json, "
+        "preprocess.json, model_card.json at its top; it has 'model/classes.json' (within a "
+        "folder). A job of image-classification leaves the four as plain files");
+    EXPECT_THAT(
+        refusal("touch image-classification-0001.params; tar czf $C/model.tar.gz .", pretrained),
+        HasSubstr("'./image-classification-0001.params'. That is a model of MXNet, as "
+                  "SageMaker's own image-classification leaves it"));
+    EXPECT_THAT(refusal("touch $C/model-shapes.json", pretrained),
+                HasSubstr("the channel has no model.safetensors, classes.json, preprocess.json, "
+                          "model_card.json at its top; it has 'model-shapes.json'. That is a "
+                          "model of MXNet"));
+    for (const std::string file :
+         {"model.safetensors", "classes.json", "preprocess.json", "model_card.json"}) {
+      EXPECT_THAT(
+          refusal(fmt::format("cp $M/* .; rm {}; tar czf $C/model.tar.gz *", file), pretrained),
+          HasSubstr(fmt::format("model.tar.gz has no {} at its top; it has '", file)));
+      EXPECT_THAT(refusal(fmt::format("cp $M/* $C; rm $C/{}", file), pretrained),
+                  HasSubstr(fmt::format("the channel has no {} at its top; it has '", file)));
+    }
+    EXPECT_THAT(refusal("cp $M/* .; mv model.safetensors w; ln -s w model.safetensors; "
+                        "tar czf $C/model.tar.gz *",
+                        pretrained),
+                HasSubstr("'model.safetensors' (a link)"));
+    EXPECT_THAT(refusal("cp $M/* .; mv classes.json a.json; ln a.json classes.json; "
+                        "tar czf $C/model.tar.gz *",
+                        pretrained),
+                HasSubstr("has no classes.json at its top; it has 'a.json', 'classes.json' (a "
+                          "hard link)"));
+    EXPECT_THAT(refusal("touch $C/shop.tar.gz", pretrained), HasSubstr("it has 'shop.tar.gz'"));
+  }
+  EXPECT_THAT(refusal("cp $M/model.safetensors $C/w.safetensors", "0"),
+              HasSubstr("is weights alone ('w.safetensors'), and use_pretrained_model=0 wants "
+                        "none"));
+  EXPECT_EQ(refusal("cp $M/* .; tar czf $C/model.tar.gz ./*", "0"), "accepted");
 }
 
 }  // namespace
