@@ -1,11 +1,17 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "base/rng.h"
 #include "base/strict_json.h"
 #include "base/time.h"
@@ -158,6 +164,24 @@ TEST(RemoveTree, IsNotStoppedByDepth) {
   const Result<void> removed = remove_tree(tree);
   EXPECT_TRUE(removed) << removed.error().message;
   EXPECT_FALSE(std::filesystem::exists(tree));
+}
+
+TEST(Parallel, WhereTheHostGivesNoMoreThreadsAllIsDoneByThoseThatCame) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit none { 0, 0 };
+    bool ready = setrlimit(RLIMIT_NPROC, &none) == 0;
+    if (geteuid() == 0) ready = ready && setresuid(65534, 65534, 65534) == 0;  // root has no limit
+    std::atomic<int> done = 0;
+    const Result<void> outcome = for_each_parallel(50, 8, [&](std::size_t) -> Result<void> {
+      ++done;
+      return {};
+    });
+    _exit(!ready ? 2 : outcome && done == 50 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(Id, TokensHaveTheirLengthAndDiffer) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -25,7 +26,11 @@ Result<void> for_each_parallel(std::size_t count, std::size_t threads,
     }
   };
   std::vector<std::thread> pool;
-  for (std::size_t i = 1; i < std::min(threads, count); ++i) pool.emplace_back(run);
+  try {
+    for (std::size_t i = 1; i < std::min(threads, count); ++i) pool.emplace_back(run);
+  } catch (const std::system_error&) {
+    // The host gives no more threads: those that came do all of it.
+  }
   run();
   for (std::thread& thread : pool) thread.join();
   return outcome;
