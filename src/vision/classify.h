@@ -43,20 +43,6 @@ at::Tensor loss_weights(std::span<const std::uint64_t> counts, std::size_t pictu
 // How many answers of a batch are right: pictures, or with several labels pictures times classes.
 std::int64_t right_answers(const at::Tensor& logits, const at::Tensor& targets);
 
-// A picture that was taken for another class, for the contact sheet.
-struct Mistake {
-  std::uint32_t index = 0;  // of the sample
-  std::uint32_t truth = 0;
-  std::uint32_t guess = 0;
-  float probability = 0;  // of the guess
-};
-
-struct EvaluationRun {
-  Evaluation evaluation;
-  std::vector<Mistake> mistakes;  // the most confident ones, first
-  std::vector<DamagedPicture> damaged;
-};
-
 struct EvaluationOptions {
   Engine engine = Engine::kFused;
   bool flip_average = false;

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "vision/image_folder.h"
+
 namespace atelier::vision {
 
 struct ClassScore {
@@ -59,6 +61,20 @@ class Evaluator {
   std::uint64_t exact_ = 0;
   std::uint64_t correct_top_k_ = 0;
   double loss_sum_ = 0;
+};
+
+// A picture that was taken for another class, for the contact sheet.
+struct Mistake {
+  std::uint32_t index = 0;  // of the sample
+  std::uint32_t truth = 0;
+  std::uint32_t guess = 0;
+  float probability = 0;  // of the guess
+};
+
+struct EvaluationRun {
+  Evaluation evaluation;
+  std::vector<Mistake> mistakes;  // the most confident ones, first
+  std::vector<DamagedPicture> damaged;
 };
 
 // The classes most often taken for each other: {truth, prediction, count}, largest first.

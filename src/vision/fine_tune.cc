@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/rng.h"
+#include "vision/classify.h"
 #include "vision/internal/fine_tune_state.h"
 #include "vision/optimizer.h"
 

@@ -8,17 +8,16 @@
 
 #include <boost/json/fwd.hpp>
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "vision/backbone.h"
 #include "vision/checkpoint.h"
-#include "vision/classify.h"
+#include "vision/fine_tune_result.h"
 #include "vision/hyperparameters.h"
-#include "vision/image_folder.h"
 #include "vision/schedule.h"
+#include "vision/training_data.h"
 
 namespace atelier::vision {
 
@@ -40,35 +39,6 @@ struct FineTunePlan {
   // Asked after every step and epoch; absent: no checkpoints.
   std::function<bool(bool end_of_epoch)> checkpoint_due;
   std::function<void(StateWriter&)> save_checkpoint;  // the writer holds the state already
-};
-
-// Samples by number in their folder.
-struct Split {
-  const ImageFolder* train_folder = nullptr;
-  std::vector<std::uint32_t> train;
-  const ImageFolder* validation_folder = nullptr;
-  std::vector<std::uint32_t> validation;
-};
-
-struct EpochRecord {
-  std::int64_t epoch = 0;
-  double seconds = 0;
-  double train_loss = 0, train_accuracy = 0;
-  double validation_accuracy = 0, validation_top_k = 0, validation_loss = 0;
-  double validation_f1 = 0;  // micro, with several labels a picture
-};
-
-struct FineTuneResult {
-  std::vector<EpochRecord> epochs;
-  std::int64_t best_epoch = 0;
-  EvaluationRun best;  // validation at that epoch
-  std::uint64_t pictures = 0;
-  double images_per_second = 0;
-  double processor_seconds = 0;
-  double images_per_processor_second = 0;
-  bool stopped = false;  // by SIGTERM
-  bool out_of_time = false;
-  std::map<std::string, std::string> damaged;  // path: reason
 };
 
 // Leaves the best state (of the averaged weights) in the network. When it is stopped it saves a

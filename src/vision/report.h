@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "vision/classify.h"
+#include "vision/evaluation.h"
 #include "vision/image.h"
 
 namespace atelier::vision {

@@ -57,14 +57,6 @@ endif()
 target_link_libraries(atelier_torch INTERFACE ${torch_openmp} ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10}
   -Wl,--push-state,--no-as-needed ${ATELIER_TORCH_LIBRARY_torch} -Wl,--pop-state)
 
-# What training needs that knows no tensors: kernels, optimisers, settings, metrics.
-atelier_library(training
-  SOURCES checkpoint.cc evaluation.cc hyperparameters.cc job_folders.cc kernels.cc optimizer.cc report.cc
-          run_checkpoints.cc schedule.cc training_data.cc
-  DEPS atelier_base atelier_pixels)
-# Contraction to fused multiply-adds is what the kernels are for; ISO mode turns it off.
-set_source_files_properties(kernels.cc optimizer.cc PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")
-
 atelier_library(vision
   SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc incremental.cc model_files.cc ops.cc predict_command.cc
           pretrained.cc train_command.cc
@@ -76,7 +68,6 @@ target_precompile_headers(atelier_vision PRIVATE <ATen/ATen.h>)
 add_executable(atelier-vision main.cc)
 target_link_libraries(atelier-vision PRIVATE atelier_vision CLI11::CLI11 atelier_flags)
 
-atelier_test(training_test SOURCES checkpoint_test.cc training_data_test.cc training_test.cc DEPS atelier_training)
 atelier_test(vision_test SOURCES training_inputs_test.cc vision_test.cc DEPS atelier_vision LABELS vision TIMEOUT 900)
 # As the program sets it for itself: threads that spin take minutes where processors are shared.
 set_tests_properties(vision_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)

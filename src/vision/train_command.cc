@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "vision/classify.h"
 #include "vision/head.h"
 #include "vision/host_probe.h"
 #include "vision/incremental.h"

@@ -1,17 +1,25 @@
 // The channels of a job as folders of pictures, and which of them are trained on.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "vision/fine_tune.h"
 #include "vision/hyperparameters.h"
 #include "vision/image_folder.h"
 #include "vision/job_folders.h"
 
 namespace atelier::vision {
+
+// Samples by number in their folder.
+struct Split {
+  const ImageFolder* train_folder = nullptr;
+  std::vector<std::uint32_t> train;
+  const ImageFolder* validation_folder = nullptr;
+  std::vector<std::uint32_t> validation;
+};
 
 struct TrainingData {
   ImageFolder train;

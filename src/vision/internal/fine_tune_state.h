@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "vision/checkpoint.h"
-#include "vision/fine_tune.h"
+#include "vision/fine_tune_result.h"
 
 namespace atelier::vision {
 
