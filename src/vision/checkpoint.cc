@@ -111,10 +111,12 @@ void StateReader::operator()(const std::string& name, std::int64_t& value) {
   value = number;
 }
 void StateReader::operator()(const std::string& name, std::uint64_t& value) {
-  std::int64_t number = 0;
-  (*this)(name, number);
-  if (number < 0) fail(name, "is negative");
-  value = static_cast<std::uint64_t>(number);
+  const json::value* found = find(name);
+  if (found == nullptr) return;
+  boost::json::error_code not_one;
+  const auto number = found->to_number<std::uint64_t>(not_one);
+  if (not_one) return fail(name, "is no integer from 0");
+  value = number;
 }
 void StateReader::operator()(const std::string& name, bool& value) {
   const json::value* found = find(name);

@@ -99,11 +99,11 @@ class StateReader {
   void list(const std::string& name, std::vector<T>& things, Each each) {
     std::uint64_t count = 0;
     (*this)(name + ".count", count);
-    // Each has at least one value of its own, so a larger count is a lie.
-    if (count > checkpoint_.values.size()) return fail(name, "is longer than the checkpoint");
-    things.resize(count);
-    for (std::size_t i = 0; i < things.size(); ++i) {
-      each(*this, name + "." + std::to_string(i) + ".", things[i]);
+    things.clear();
+    // Each has at least one value of its own, so a count that is a lie ends at the first that lacks
+    // it, and takes no more memory than what is there.
+    for (std::uint64_t i = 0; i < count && failed_.empty(); ++i) {
+      each(*this, name + "." + std::to_string(i) + ".", things.emplace_back());
     }
   }
   [[nodiscard]] Result<void> finish() const;

@@ -172,6 +172,62 @@ TEST_F(CheckpointTest, WhatAStateLacksIsNamed) {
   EXPECT_THAT(missing.finish().error().message, HasSubstr("'weights' is missing"));
 }
 
+TEST_F(CheckpointTest, ACountThatIsALieIsNamedAndTakesNoMemory) {
+  StateWriter writer;
+  writer("damaged.count", std::numeric_limits<std::uint64_t>::max());
+  writer("damaged.0.index", std::int64_t{5});
+  writer("negative", std::int64_t{-1});
+  CheckpointFolder folder = open();
+  ASSERT_TRUE(folder.save(writer));
+  const std::optional<Checkpoint> found = folder.newest(damaged_);
+  std::uint64_t count = 0;
+  StateReader numbers(*found);
+  numbers("damaged.count", count);
+  EXPECT_TRUE(numbers.finish());
+  EXPECT_EQ(count, std::numeric_limits<std::uint64_t>::max());
+  numbers("negative", count);
+  EXPECT_THAT(numbers.finish().error().message, HasSubstr("'negative' is no integer from 0"));
+
+  std::vector<DamagedPicture> damaged;
+  StateReader reader(*found);
+  transfer(reader, "damaged", damaged);
+  EXPECT_THAT(reader.finish().error().message, HasSubstr("'damaged.0.path' is missing"));
+  EXPECT_EQ(damaged.size(), 1U);
+}
+
+TEST(CheckState, ANumberThatLeadsOutOfTheRunIsRefusedByName) {
+  const StateBounds bounds{.classes = 2, .trained_pictures = 10, .validation_pictures = 4};
+  FineTuneState begun;
+  EXPECT_TRUE(check_state(begun, bounds));
+  FineTuneState state;
+  state.epoch = 2;
+  state.result.best_epoch = 1;
+  state.result.best.evaluation.classes.resize(2);
+  state.result.best.evaluation.confusion.resize(4);
+  state.result.best.mistakes = {{3, 1, 0, 0.5F}};
+  EXPECT_TRUE(check_state(state, bounds));
+
+  const auto refused = [&](const char* name, auto change) {
+    FineTuneState changed = state;
+    change(changed);
+    const Result<void> outcome = check_state(changed, bounds);
+    ASSERT_FALSE(outcome) << name;
+    EXPECT_EQ(outcome.error().code, Code::kDataLoss);
+    EXPECT_THAT(outcome.error().message, HasSubstr(name));
+  };
+  refused("'epoch'", [](FineTuneState& s) { s.epoch = 0; });
+  refused("'steps'", [](FineTuneState& s) { s.steps = -9; });
+  refused("'epoch_pictures'", [](FineTuneState& s) { s.epoch_pictures = 11; });
+  refused("'best_epoch'", [](FineTuneState& s) { s.result.best_epoch = 3; });
+  refused("'best.classes'", [](FineTuneState& s) { s.result.best.evaluation.classes.resize(3); });
+  refused("'best.classes'", [](FineTuneState& s) { s.result.best.evaluation.multi_label = true; });
+  refused("'best.classes'", [](FineTuneState& s) { s.result.best_epoch = 0; });
+  refused("'best.confusion'",
+          [](FineTuneState& s) { s.result.best.evaluation.confusion.pop_back(); });
+  refused("'best.mistakes'", [](FineTuneState& s) { s.result.best.mistakes[0].index = 4; });
+  refused("'best.mistakes'", [](FineTuneState& s) { s.result.best.mistakes[0].guess = 2; });
+}
+
 TEST_F(CheckpointTest, ASaveThatFailsLeavesTheOneBeforeItAndNothingHalfDone) {
   CheckpointFolder folder = open();
   ASSERT_TRUE(save(folder, 1));

@@ -108,6 +108,10 @@ class FineTuner {
     StateReader reader(*plan_.resume);
     transfer_all(reader);
     TRY(reader.finish());
+    TRY(check_state(s_, {.classes = static_cast<std::size_t>(network_.class_count()),
+                         .multi_label = split_.train_folder->multi_label,
+                         .trained_pictures = split_.train.size(),
+                         .validation_pictures = split_.validation_folder->samples.size()}));
     pictures_at_line_ = result().pictures;
     plan_.print(fmt::format("resumed: epoch={}/{} batch={} steps={} checkpoint={}", s_.epoch,
                             plan_.h.epochs, s_.next_batch, s_.steps,

@@ -153,8 +153,11 @@ class FeaturePass {
     archive("done", done_);
     archive("samples", samples);
     if (!rows.defined()) {
-      rows = at::empty({static_cast<std::int64_t>(samples.size()), network_.feature_count()},
-                       at::kFloat);
+      // A part that lies about its samples fits no rows; each picture is there twice at most.
+      const bool possible = samples.size() / 2 <= folder_.samples.size();
+      rows = at::empty(
+          {possible ? static_cast<std::int64_t>(samples.size()) : 0, network_.feature_count()},
+          at::kFloat);
     }
     archive("features", std::span(rows.data_ptr<float>(), static_cast<std::size_t>(rows.numel())));
     transfer(archive, "damaged", damaged);

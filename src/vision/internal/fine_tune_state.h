@@ -28,6 +28,17 @@ struct FineTuneState {
   FineTuneResult result;
 };
 
+// What a state is read for: its numbers are indices into this.
+struct StateBounds {
+  std::size_t classes = 0;
+  bool multi_label = false;
+  std::size_t trained_pictures = 0;     // of an epoch
+  std::size_t validation_pictures = 0;  // of the folder that `mistakes` count in
+};
+// kDataLoss, by name, when a number of a state that was read leads out of them. A digest protects a
+// checkpoint from accidents alone.
+Result<void> check_state(const FineTuneState& state, const StateBounds& bounds);
+
 template <typename Archive>
 void transfer(Archive& archive, const std::string& name, std::vector<DamagedPicture>& damaged) {
   archive.list(name, damaged, [](auto& to, const std::string& at, DamagedPicture& picture) {
