@@ -1,4 +1,5 @@
-// The smallest fuzz target: cmake/newest_clang.cmake asks with it whether a clang comes with libFuzzer.
+// The smallest fuzz target: cmake/newest_clang.cmake asks with it whether a clang comes with
+// libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

@@ -41,8 +41,9 @@ Result<Connection> from_data_folder(const std::filesystem::path& folder) {
   while (!url->empty() && url->back() == '\n') url->pop_back();
   http::MemoryKeyStore keys;
   const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
-  return Connection{
-      *url, TRY(region_of(folder)), TRY(http::find_admin(file.entries())).credentials, {}, folder};
+  std::string region = TRY(region_of(folder));
+  http::Credentials credentials = TRY(http::find_admin(file.entries())).credentials;
+  return Connection{*std::move(url), std::move(region), std::move(credentials), {}, folder};
 }
 
 std::string service_of(std::string_view operation) {

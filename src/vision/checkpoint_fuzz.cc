@@ -62,9 +62,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (state.result.best_epoch > 0) evaluation_to_json(best, classes);
     most_confused(best, 5);
     for (const Mistake& mistake : state.result.best.mistakes) {
-      ATELIER_CHECK(mistake.index < 10 && mistake.truth < classes.size() &&
-                        mistake.guess < classes.size(),
-                    "a mistake leads out of the pictures or classes");
+      ATELIER_CHECK(
+          mistake.index < 10 && mistake.truth < classes.size() && mistake.guess < classes.size(),
+          "a mistake leads out of the pictures or classes");
     }
   }
   return 0;

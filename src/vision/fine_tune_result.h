@@ -1,4 +1,5 @@
-// What a fine-tuning found out, as numbers and texts: a checkpoint keeps it (internal/fine_tune_state.h).
+// What a fine-tuning found out, as numbers and texts: a checkpoint keeps it
+// (internal/fine_tune_state.h).
 #pragma once
 
 #include <cstdint>

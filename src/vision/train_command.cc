@@ -124,8 +124,9 @@ class Job {
   Result<void> open_checkpoints() {
     const auto folder = TRY(checkpoint_folder(command_.folders, h_.checkpoint));
     if (!folder) return {};
+    json::object own = TRY(identity());
     checkpoints_ = TRY(RunCheckpoints::open({.folder = *folder,
-                                             .identity = TRY(identity()),
+                                             .identity = std::move(own),
                                              .interval = h_.checkpoint_interval_seconds,
                                              .budget = &*budget_,
                                              .print = command_.print}));

@@ -110,8 +110,9 @@ Result<NamedTensor> parse_tensor(std::string_view name, const json::value& entry
     return bad(
         fmt::format("'{}' must have dtype, shape and two data_offsets, and nothing else", name));
   }
-  NamedTensor tensor{
-      .name = std::string(name), .dtype = TRY(parse_dtype(*dtype)), .shape = {}, .bytes = {}};
+  NamedTensor tensor;
+  tensor.dtype = TRY(parse_dtype(*dtype));
+  tensor.name = name;
   if (shape->size() > 16)
     return bad(fmt::format("'{}' has {} dimensions, the limit is 16", name, shape->size()));
   for (const json::value& size : *shape) {
