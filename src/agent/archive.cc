@@ -91,11 +91,16 @@ la_ssize_t write_output(archive* handle, void* context, const void* bytes, std::
 }
 
 Result<void> write_contents(archive* handle, const MlTree& tree, const std::string& name,
-                            std::uint64_t size) {
+                            std::uint64_t size, const std::function<Result<void>()>& go_on) {
   const UniqueFd fd = TRY(tree.open_file(name));
   std::string buffer(std::size_t{256} << 10, '\0');
   // The header has promised `size` bytes; nobody writes any more, so fewer is a broken disk.
-  while (size > 0) {
+  for (std::uint64_t done = 0; size > 0;) {
+    const Result<void> may = go_on();
+    if (!may) {
+      return may.error().within(
+          fmt::format("'/opt/ml/{}', {} of {} bytes packed", name, done, done + size));
+    }
     const ssize_t got = read(fd.get(), buffer.data(), std::min<std::uint64_t>(buffer.size(), size));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return error_from_errno("read '/opt/ml/" + name + "'", errno);
@@ -104,12 +109,13 @@ Result<void> write_contents(archive* handle, const MlTree& tree, const std::stri
       return archive_error(handle, "pack '/opt/ml/" + name + "'");
     }
     size -= static_cast<std::uint64_t>(got);
+    done += static_cast<std::uint64_t>(got);
   }
   return {};
 }
 
 Result<void> write_entry(archive* handle, const MlTree& tree, const std::string& folder,
-                         const TreeEntry& item) {
+                         const TreeEntry& item, const std::function<Result<void>()>& go_on) {
   const Entry entry{archive_entry_new()};
   archive_entry_set_pathname(entry.get(), item.name.c_str());
   archive_entry_set_perm(entry.get(), item.mode & 0777U);
@@ -131,7 +137,7 @@ Result<void> write_entry(archive* handle, const MlTree& tree, const std::string&
     return archive_error(handle, "pack '" + item.name + "'");
   }
   if (item.kind != TreeEntry::Kind::kFile) return {};
-  return write_contents(handle, tree, folder + "/" + item.name, item.size);
+  return write_contents(handle, tree, folder + "/" + item.name, item.size, go_on);
 }
 
 // A name in an archive without "./" in front and '/' behind; empty for the root itself.
@@ -238,7 +244,8 @@ Result<MergedTrees> list_trees(const std::vector<const MlTree*>& trees, const st
 }
 
 Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& trees,
-                                              const std::string& folder, int fd) {
+                                              const std::string& folder, int fd,
+                                              const std::function<Result<void>()>& go_on) {
   MergedTrees merged = TRY(list_trees(trees, folder));
   const archives::Utf8Locale utf8;
   GzipWriter gzip{fd, std::thread::hardware_concurrency()};
@@ -252,8 +259,11 @@ Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& 
     return archive_error(writer.get(), "start an archive");
   }
   for (const auto& [tree, entry] : merged.entries) {
-    const Result<void> written = write_entry(writer.get(), *tree, folder, entry);
-    if (!written) return output.outcome ? written.error() : output.outcome.error();
+    const Result<void> written = write_entry(writer.get(), *tree, folder, entry, go_on);
+    if (written) continue;
+    // Else the archive's end would be written, after zeros for all that is missing of the entry.
+    archive_write_fail(writer.get());
+    return output.outcome ? written.error() : output.outcome.error();
   }
   if (archive_write_close(writer.get()) != ARCHIVE_OK) {
     if (!output.outcome) return output.outcome.error();

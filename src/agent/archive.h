@@ -40,9 +40,10 @@ struct MergedTrees {
 Result<MergedTrees> list_trees(const std::vector<const MlTree*>& trees, const std::string& folder);
 
 // Packs `folder` of the trees, its contents at the root, as a .tar.gz to `fd`; gives what was left
-// out.
+// out. `go_on` is asked before each piece of a file, and its error ends the packing.
 Result<std::vector<std::string>> pack_folders(const std::vector<const MlTree*>& trees,
-                                              const std::string& folder, int fd);
+                                              const std::string& folder, int fd,
+                                              const std::function<Result<void>()>& go_on);
 
 // Unpacks the archive (.tar, compressed or not) in `fd` to `folder` of the tree. Entries that would
 // leave it, hard links, devices, and archives beyond the limits are kInvalidArgument. `cancelled`

@@ -92,7 +92,7 @@ Result<void> Checkpoints::add(const AgentSpec& spec, const fs::path& job_folder,
 }
 
 bool Checkpoints::cancelled() const {
-  return (restoring_ && stop_.any()) ||
+  return (restoring_ && stop_.any()) || stop_.made_again() ||
          Steady::now().time_since_epoch().count() >= deadline_.load();
 }
 

@@ -47,7 +47,7 @@ class Checkpoints {
   // Ends the watching at once and copies nothing more: for a program that has not run.
   void abandon();
   // Brings S3 up to date. Waits for a store that is away, until the deadline if there is one
-  // (kCancelled). May be repeated.
+  // and until the job is stopped again (kCancelled). May be repeated.
   Result<void> finish(ProgramState state,
                       std::optional<std::chrono::steady_clock::time_point> deadline = {});
   // After finish(): what a user has to know about files that were not copied.

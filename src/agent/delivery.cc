@@ -13,13 +13,42 @@
 namespace atelier::agent {
 namespace {
 
+using Steady = std::chrono::steady_clock;
+
 constexpr std::size_t kBatchFiles = 1000;
+constexpr std::chrono::milliseconds kLookInterval{100};
 
 // An open file, reachable by a path for as long as the descriptor is open: the object store opens
 // paths, and a path into the program's tree could lead anywhere.
 std::filesystem::path path_of(const UniqueFd& fd) {
   return "/proc/self/fd/" + std::to_string(fd.get());
 }
+
+// Whether packing goes on. It is asked for every piece, and looks now and then.
+class PackingEnd {
+ public:
+  PackingEnd(const StopRequest& stop, std::chrono::seconds time)
+      : stop_(stop), time_(time), end_(Steady::now() + time) {}
+
+  Result<void> operator()() {
+    const Steady::time_point now = Steady::now();
+    if (now < look_due_) return {};
+    look_due_ = now + kLookInterval;
+    if (stop_.made_again()) return Error{Code::kCancelled, "the job was stopped again"};
+    if (now < end_) return {};
+    return Error{
+        Code::kDeadlineExceeded,
+        fmt::format("this took more than the {} s that there are for it, and is given up; a "
+                    "file with holes takes as long as one without",
+                    time_.count())};
+  }
+
+ private:
+  const StopRequest& stop_;
+  const std::chrono::seconds time_;
+  const Steady::time_point end_;
+  Steady::time_point look_due_{};
+};
 
 }  // namespace
 
@@ -62,7 +91,8 @@ Result<void> Delivery::archive(const std::string& folder, const std::string& nam
   // Without a name, so that nothing of it is left behind, whatever ends the upload.
   unlink(path.c_str());
   TRY(list(folder));
-  const Result<std::vector<std::string>> packed = pack_folders(trees_, folder, fd.get());
+  const Result<std::vector<std::string>> packed =
+      pack_folders(trees_, folder, fd.get(), PackingEnd{stop_, packing_time_});
   if (!packed) return packed.error().within("pack /opt/ml/" + folder);
   left_out_.insert(left_out_.end(), packed->begin(), packed->end());
   objects::PutOptions options;

@@ -1,6 +1,9 @@
-// Brings a job's results to S3: /opt/ml/model and /opt/ml/output/data.
+// Brings a job's results to S3: /opt/ml/model and /opt/ml/output/data. A second stop ends it as
+// kCancelled (in the store that it is given: job_run.cc), and packing that takes too long as
+// kDeadlineExceeded. An upload has no such limit: it may have to wait for a server that is away.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -8,6 +11,7 @@
 #include "agent/archive.h"
 #include "agent/ml_tree.h"
 #include "agent/spec.h"
+#include "agent/supervisor.h"
 #include "base/result.h"
 #include "objects/object_store.h"
 
@@ -16,10 +20,16 @@ namespace atelier::agent {
 class Delivery {
  public:
   // `trees` are those of all instances, the first one's first; `scratch` holds the archive on its
-  // way.
+  // way, and each may be packed for `packing_time`.
   Delivery(objects::ObjectStore& store, const AgentSpec& spec, std::vector<const MlTree*> trees,
-           std::filesystem::path scratch)
-      : store_(store), spec_(spec), trees_(std::move(trees)), scratch_(std::move(scratch)) {}
+           std::filesystem::path scratch, const StopRequest& stop,
+           std::chrono::seconds packing_time)
+      : store_(store),
+        spec_(spec),
+        trees_(std::move(trees)),
+        scratch_(std::move(scratch)),
+        stop_(stop),
+        packing_time_(packing_time) {}
 
   // {S3OutputPath}/{job}/output/model.tar.gz, or its files under output/model/. An empty model is
   // delivered too.
@@ -39,6 +49,8 @@ class Delivery {
   const AgentSpec& spec_;
   std::vector<const MlTree*> trees_;
   std::filesystem::path scratch_;
+  const StopRequest& stop_;
+  std::chrono::seconds packing_time_;
   std::vector<std::string> left_out_;
 };
 

@@ -81,7 +81,7 @@ class JobRun {
     // Beside the preparations: it takes as long as they do (http/internal/curl_library.h), and a
     // program without channels can begin before it is done.
     making_store_ = std::async(std::launch::async, make_store, spec_.s3,
-                               [this] { return !delivering_ && stop_.any(); });
+                               [this] { return delivering_ ? stop_.made_again() : stop_.any(); });
   }
 
   Result<void> go() {
@@ -147,10 +147,10 @@ class JobRun {
       });
     }
     TRY(restore_checkpoints());
-    limits_ = {std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
-               spec_.interruption_notice, [this](const auto& died_before) {
-                 if (checkpoints_) checkpoints_->look(died_before);
-               }};
+    limits_ = RunLimits{std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
+                        spec_.interruption_notice, [this](const auto& died_before) {
+                          if (checkpoints_) checkpoints_->look(died_before);
+                        }};
     const bool script =
         spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
     return script ? run_script() : run_program_of_image();
@@ -340,7 +340,7 @@ class JobRun {
     const VolumeWatch volume{written_places(), warm_folders(spec_),
                              static_cast<std::uint64_t>(spec_.volume_gib) << 30,
                              [this] { return end_early(folder_, spec_.attempt).has_value(); }};
-    Result<ProgramEnd> end = run_program(std::move(sandbox), limits_, stop_, *log_, on_line);
+    Result<ProgramEnd> end = run_program(std::move(sandbox), *limits_, stop_, *log_, on_line);
     ended_ = clock_.now();
     written_ = volume.over();
     return end;
@@ -388,16 +388,7 @@ class JobRun {
         TRY(journal_.append("uploading", "", to_json(outcome)));
       }
       const Result<void> upload = deliver(outcome);
-      if (!upload) {
-        outcome.delivered = false;
-        const std::string words = "ClientError: " + upload.error().message;
-        if (outcome.kind == "failed") {
-          TRY(journal_.append("warning", words));
-        } else {
-          outcome.kind = "failed";
-          outcome.message = words;
-        }
-      }
+      if (!upload) TRY(not_delivered(outcome, upload.error()));
     }
     if (outcome.ran && outcome.kind == "interrupted") {
       if (journal_.find("saving") == nullptr) {
@@ -421,8 +412,33 @@ class JobRun {
     return {};
   }
 
+  Result<void> not_delivered(Outcome& outcome, const Error& error) {
+    outcome.delivered = false;
+    const bool given_up = error.code == Code::kCancelled;  // by a second stop
+    const std::string words =
+        given_up ? fmt::format(
+                       "stopped again before its results were in S3; what is not there is "
+                       "kept on the host, in jobs/{} of the server's data folder ({})",
+                       spec_.job_name, error.message)
+                 : "ClientError: " + error.message;
+    if (outcome.kind == "failed") return journal_.append("warning", words);
+    outcome.kind = given_up ? "stopped" : "failed";
+    outcome.message = words;
+    return {};
+  }
+
+  // Who was told to end has had its time; another one has what is left of it.
+  [[nodiscard]] std::chrono::seconds packing_time(const Outcome& outcome) const {
+    const bool told = outcome.kind == "stopped" || outcome.kind == "max-runtime" || stop_.any();
+    if (told) return spec_.packing_time;
+    const auto left =
+        limits_ ? limits_->deadline - std::chrono::steady_clock::now() : spec_.max_runtime;
+    return spec_.packing_time +
+           std::max(std::chrono::ceil<std::chrono::seconds>(left), std::chrono::seconds{0});
+  }
+
   Result<void> deliver(const Outcome& outcome) {
-    delivering_ = true;  // a stop lets an upload finish
+    delivering_ = true;  // a stop lets an upload finish, a second one does not
     // First: it is what a next attempt needs.
     const Result<void> checkpoints = finish_checkpoints(outcome);
     if (!leads(spec_)) return checkpoints;
@@ -434,7 +450,7 @@ class JobRun {
     }
     std::vector<const MlTree*> trees{&tree_};
     for (const MlTree& tree : others) trees.push_back(&tree);
-    Delivery delivery{store(), spec_, std::move(trees), folder_};
+    Delivery delivery{store(), spec_, std::move(trees), folder_, stop_, packing_time(outcome)};
     const Result<void> output = delivery.output();
     const Result<void> model = outcome.kind == "failed" ? Result<void>{} : delivery.model();
     std::optional<Error> failure;
@@ -489,9 +505,9 @@ class JobRun {
   std::unique_ptr<Members> members_;
   std::optional<NetworkSlot> slot_;
   std::optional<compute::SharedNetwork> network_;
-  std::optional<Time> ended_;  // the program
-  std::uint64_t written_ = 0;  // by the program, once that was more than it may
-  RunLimits limits_;
+  std::optional<Time> ended_;                    // the program
+  std::uint64_t written_ = 0;                    // by the program, once that was more than it may
+  std::optional<RunLimits> limits_;              // once the program may run
   std::unique_ptr<AttemptClock> attempt_clock_;  // from the download on
   std::optional<std::chrono::milliseconds> attempt_time_;
   std::unique_ptr<Checkpoints> checkpoints_;  // once restored; null without any

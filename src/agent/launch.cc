@@ -28,6 +28,7 @@ namespace {
 constexpr const char* kReadyVariable = "ATELIER_AGENT_READY_FD";
 constexpr int kReadyFd = 3;
 constexpr int kStartMilliseconds = 30000;
+constexpr std::string_view kAgain = "again";  // in the file `stop`
 // A job's data and model are worth waiting for while the server is away, over a weekend too.
 constexpr std::chrono::hours kPatience{72};
 
@@ -159,6 +160,15 @@ bool needs_cleaning(const fs::path& job_folder) {
 
 Result<void> request_stop(const fs::path& job_folder) {
   return write_file_durably(job_folder / "stop", "");
+}
+
+Result<void> request_second_stop(const fs::path& job_folder) {
+  return write_file_durably(job_folder / "stop", kAgain);
+}
+
+bool second_stop_requested(const fs::path& job_folder) {
+  const Result<std::string> words = read_file(job_folder / "stop", 64);
+  return words && *words == kAgain;
 }
 
 Result<void> request_interrupt(const fs::path& job_folder, int attempt) {

@@ -201,11 +201,16 @@ void Members::look_at(Member& member) {
 
 void Members::hand_on_requests() {
   const bool stop = ending_ || is_there(folder_ / "stop");
+  const bool again = second_stop_requested(folder_);
   const bool interrupt = interrupt_asked(folder_, attempt_);
   for (const Member& member : members_) {
     if (member.end) continue;
     Result<void> asked;
-    if (stop && !is_there(member.folder / "stop")) asked = request_stop(member.folder);
+    if (again && !second_stop_requested(member.folder)) {
+      asked = request_second_stop(member.folder);
+    } else if (stop && !is_there(member.folder / "stop")) {
+      asked = request_stop(member.folder);
+    }
     if (asked && interrupt && !interrupt_asked(member.folder, attempt_)) {
       asked = request_interrupt(member.folder, attempt_);
     }

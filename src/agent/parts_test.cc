@@ -116,6 +116,8 @@ TEST(MetricMatcher, AHostilePatternOnAHostileLineTakesLinearTime) {
   EXPECT_TRUE(matches(matcher, line).empty());
 }
 
+constexpr auto go_on = [] { return Result<void>{}; };
+
 class TreeTest : public testing::Test {
  protected:
   TempFolder folder_ = TempFolder::create().value();
@@ -190,7 +192,7 @@ TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
   for (std::string& bytes : packed) {
     const fs::path file = folder_.path() / "model.tar.gz";
     const UniqueFd fd = open_file(file, O_WRONLY | O_CREAT | O_TRUNC).value();
-    pack_folders({&tree_}, "model", fd.get()).value();
+    pack_folders({&tree_}, "model", fd.get(), go_on).value();
     bytes = read_file(file).value();
   }
   EXPECT_EQ(packed[0], packed[1]);
@@ -205,7 +207,7 @@ TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
 
 TEST_F(TreeTest, AnEmptyFolderIsAnArchiveThatTarReads) {
   const UniqueFd fd = open_file(folder_.path() / "e.tar.gz", O_WRONLY | O_CREAT).value();
-  pack_folders({&tree_}, "model", fd.get()).value();
+  pack_folders({&tree_}, "model", fd.get(), go_on).value();
   EXPECT_EQ(std::system(("tar -tzf " + (folder_.path() / "e.tar.gz").string()).c_str()), 0);
 }
 

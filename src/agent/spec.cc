@@ -301,6 +301,7 @@ std::string to_json(const AgentSpec& spec) {
                    {"compress_output", spec.compress_output},
                    {"max_runtime_seconds", spec.max_runtime.count()},
                    {"stop_grace_seconds", spec.stop_grace.count()},
+                   {"packing_seconds", spec.packing_time.count()},
                    {"log_stream", spec.log_stream},
                    {"attempt", spec.attempt},
                    {"interruption_notice_seconds", spec.interruption_notice.count()},
@@ -370,6 +371,7 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.flag("compress_output", spec.compress_output);
   reader.seconds("max_runtime_seconds", spec.max_runtime);
   reader.seconds("stop_grace_seconds", spec.stop_grace);
+  reader.seconds("packing_seconds", spec.packing_time);
   reader.text("log_stream", spec.log_stream);
   reader.seconds("interruption_notice_seconds", spec.interruption_notice);
   reader.whole("attempt", 1, std::numeric_limits<int>::max(), spec.attempt);

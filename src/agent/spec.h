@@ -6,7 +6,8 @@
 //   agent.lock     held (flock) by the agent as long as it lives
 //   journal.jsonl  JournalEvents of all attempts, fsynced before they are acted on; a torn last
 //                  line is dropped
-//   stop           there once the control plane wants the job stopped (written by rename)
+//   stop           there once the control plane wants the job stopped (written by rename); it says
+//                  "again" once what is not in S3 yet is to stay here
 //   interrupt      the number of the attempt that is to give its share of the host back
 //   logs/          algo-1.log: LogFile (agent/log_file.h), of all attempts
 //   metrics.jsonl  one matched metric a line: {"t": ms since 1970, "n": name, "v": value}
@@ -116,6 +117,8 @@ struct AgentSpec {
   bool compress_output = true;  // CompressionType GZIP
   std::chrono::seconds max_runtime{86400};
   std::chrono::seconds stop_grace{120};
+  // For packing one archive, from the end of the job's time on.
+  std::chrono::seconds packing_time{3600};
   std::string log_stream;  // "job/algo-1-1796022355"
   // Which run of the job this is: one more after each interruption and each retry.
   int attempt = 1;
@@ -169,6 +172,10 @@ bool agent_alive(const std::filesystem::path& job_folder);
 bool needs_cleaning(const std::filesystem::path& job_folder);
 // Asks for a stop, durably; repeated calls are fine.
 Result<void> request_stop(const std::filesystem::path& job_folder);
+// The stop after that one, which ends the delivery of results too: what is not in S3 yet stays in
+// the folder. Repeated calls are fine.
+Result<void> request_second_stop(const std::filesystem::path& job_folder);
+bool second_stop_requested(const std::filesystem::path& job_folder);
 // Warns the attempt of that number that its share of the host is wanted: its program gets SIGTERM,
 // and SIGKILL at the end of the notice. A later attempt is not meant. Repeated calls are fine.
 Result<void> request_interrupt(const std::filesystem::path& job_folder, int attempt);

@@ -31,6 +31,7 @@ AgentSpec full_spec() {
   spec.compress_output = false;
   spec.max_runtime = std::chrono::seconds{77};
   spec.stop_grace = std::chrono::seconds{3};
+  spec.packing_time = std::chrono::seconds{17};
   spec.log_stream = "job-1/algo-1-1";
   spec.warm_pool = "/data/warm/job-0.f00d";
   return spec;

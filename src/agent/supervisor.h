@@ -23,9 +23,10 @@ Result<void> end_early(const std::filesystem::path& job_folder, int attempt);
 class StopRequest {
  public:
   static Result<StopRequest> watch(const std::filesystem::path& job_folder, int attempt);
-  [[nodiscard]] bool made() const;         // from any thread, as the next two
+  [[nodiscard]] bool made() const;         // from any thread, as the next three
   [[nodiscard]] bool interrupted() const;  // this attempt is meant
   [[nodiscard]] bool any() const { return made() || interrupted(); }
+  [[nodiscard]] bool made_again() const { return second_stop_requested(file_.parent_path()); }
   // Readable when something in the folder changed; clear() before the next wait.
   [[nodiscard]] int fd() const { return fd_.get(); }
   void clear() const;

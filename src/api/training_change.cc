@@ -27,7 +27,7 @@ Outcome create_training_job(const Call& call) {
 
 Outcome stop_training_job(const Call& call) {
   const std::string name = find_string(call.input, "TrainingJobName").value_or("");
-  const Result<void> stopped = call.parts.jobs.stop(name);
+  const Result<void> stopped = call.parts.jobs.stop(name, std::string(call.invocation_id));
   if (stopped) return json::object{};
   if (stopped.error().code == Code::kNotFound) return job_not_found(name);
   return from_error(stopped.error());

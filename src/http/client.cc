@@ -86,6 +86,7 @@ struct Transfer {
   std::size_t read(char* to, std::size_t room);
   std::size_t write(const char* from, std::size_t size);
   std::size_t header(std::string_view line);
+  bool goes_on();
   Result<ClientResponse> outcome(CURLcode code);
 };
 
@@ -104,6 +105,11 @@ std::size_t on_header(char* from, std::size_t size, std::size_t count, void* tra
 int on_debug(CURL*, curl_infotype type, char*, std::size_t, void* transfer) {
   if (type == CURLINFO_HEADER_OUT) ++static_cast<Transfer*>(transfer)->times_sent;
   return 0;
+}
+
+// Anything but 0 ends the transfer.
+int on_progress(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return static_cast<Transfer*>(transfer)->goes_on() ? 0 : 1;
 }
 
 // curl sends a body again on a new connection when a kept one turns out to be closed.
@@ -148,6 +154,13 @@ bool Transfer::called(const std::function<Result<void>()>& callback) {
     failure = Error{Code::kInternal, fmt::format("{}: {}", name_of(request), thrown.what())};
   }
   return false;
+}
+
+bool Transfer::goes_on() {
+  return called([this]() -> Result<void> {
+    if (!request.cancelled()) return {};
+    return Error{Code::kCancelled, name_of(request) + ": the transfer was stopped"};
+  });
 }
 
 std::size_t Transfer::write(const char* from, std::size_t size) {
@@ -252,6 +265,11 @@ Result<void> Transfer::prepare() {
     set(CURLOPT_VERBOSE, 1L);
     set(CURLOPT_DEBUGFUNCTION, &on_debug);
     set(CURLOPT_DEBUGDATA, static_cast<void*>(this));
+  }
+  if (request.cancelled) {
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFOFUNCTION, &on_progress);
+    set(CURLOPT_XFERINFODATA, static_cast<void*>(this));
   }
   const bool sends_body = body_size() > 0 || request.method == "PUT" || request.method == "POST" ||
                           request.method == "PATCH";

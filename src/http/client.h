@@ -42,6 +42,9 @@ struct ClientRequest {
   // An error ends the transfer with that error. May block shortly (on disk), as other transfers
   // wait.
   std::function<Result<void>(std::span<const std::byte>)> on_body;
+  // Asked on that thread with each piece of a body in either direction, and once a second while
+  // none moves; once it is true the transfer ends as kCancelled.
+  std::function<bool()> cancelled;
 };
 
 struct ClientResponse {
@@ -67,9 +70,9 @@ class Client {
   ~Client();  // cancels what is under way
 
   // An answer of any status is a value; an Error means that there was none: kUnavailable (no
-  // connection, or it broke), kDeadlineExceeded, kCancelled (the client is being destroyed),
-  // kInvalidArgument (what cannot be sent), or what on_body said. Retry::kYes when the request
-  // cannot have been carried out, or is of a method that may be carried out twice.
+  // connection, or it broke), kDeadlineExceeded, kCancelled (so asked, or the client is being
+  // destroyed), kInvalidArgument (what cannot be sent), or what on_body said. Retry::kYes when the
+  // request cannot have been carried out, or is of a method that may be carried out twice.
   Result<ClientResponse> send(ClientRequest request);
   // The same without waiting; `done` is called on a thread of the client and must not block.
   void send_async(ClientRequest request, std::function<void(Result<ClientResponse>)> done);

@@ -285,6 +285,19 @@ TEST(HttpClientErrors, AServerThatSaysNothingIsGivenUp) {
   EXPECT_EQ(error.retry, Retry::kNo);
 }
 
+TEST(HttpClientErrors, ATransferInWhichNothingMovesIsCancelledWhenAsked) {
+  const Stub stub;
+  Client client;
+  std::atomic<int> asked{0};
+  for (const char* method : {"GET", "PUT"}) {
+    ClientRequest stalled = request(method, stub.url);
+    if (stalled.method == "PUT") stalled.body = std::string(std::size_t{64} << 20, 'x');
+    stalled.cancelled = [&] { return ++asked % 3 == 0; };
+    const Error error = client.send(std::move(stalled)).error();
+    EXPECT_EQ(error.code, Code::kCancelled) << error.message;
+  }
+}
+
 TEST(HttpClientErrors, DestructionCancelsWhatIsUnderWay) {
   const Stub stub;
   for (const unsigned threads : {1u, 2u}) {

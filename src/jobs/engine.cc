@@ -300,9 +300,9 @@ void Engine::take_place(const TrainingJob& job) {
   set_deadlines(job);
 }
 
-Result<void> Engine::stop(const std::string& name) {
+Result<void> Engine::stop(const std::string& name, const std::string& call) {
   const std::scoped_lock lock(mutex_);
-  TRY(happen(name, StopRequested{}));
+  TRY(happen(name, StopRequested{call}));
   return {};
 }
 

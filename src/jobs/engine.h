@@ -35,7 +35,7 @@ class Engine {
 
   // Commits a new job, with its place on the host or in the queue.
   Result<void> submit(TrainingJob job);
-  Result<void> stop(const std::string& name);
+  Result<void> stop(const std::string& name, const std::string& call);
   Result<void> interrupt(const std::string& name, const std::string& why);
   Result<void> change_request(const std::string& name, const RequestChange& change);
   Result<void> remove(const std::string& name);  // see Service::remove()

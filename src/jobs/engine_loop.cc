@@ -109,7 +109,8 @@ Result<void> Engine::carry_out(const Task& task) {
     case Effect::kStopAgent: {
       const TrainingJob job = TRY(store_.load(task.name));
       if (job.terminal() || !job.admitted) return {};
-      return agent::request_stop(folder_of(task.name));
+      return job.attempts.stopped_again ? agent::request_second_stop(folder_of(task.name))
+                                        : agent::request_stop(folder_of(task.name));
     }
     case Effect::kInterruptAgent: {
       const TrainingJob job = TRY(store_.load(task.name));

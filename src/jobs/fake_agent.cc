@@ -5,7 +5,7 @@
 //   outcome   completed (default) | failed, or where SIGKILL hits it: die-early (before the first
 //             report, each time), die-starting (after it, each time), die (while it trains),
 //             die-once (the same, in the first attempt only), die-uploading (the first time that it
-//             uploads)
+//             uploads); upload-slowly: until it is stopped a second time
 //
 // Each run of the "program" adds the number of its attempt to the file `starts` of its folder: an
 // attempt that ran twice is there twice. In the folder of its warm pool it adds the job's name to
@@ -68,10 +68,26 @@ Result<void> count_this_run(const fs::path& folder, int attempt) {
   return write_all(starts.get(), std::string(1, static_cast<char>('0' + attempt)));
 }
 
+Result<void> wait_for_second_stop(const fs::path& folder) {
+  const UniqueFd watch{inotify_init1(IN_CLOEXEC)};
+  if (inotify_add_watch(watch.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO) < 0) {
+    return error_from_errno("inotify_add_watch", errno);
+  }
+  while (!agent::second_stop_requested(folder)) {
+    char notices[4096];
+    if (read(watch.get(), notices, sizeof notices) < 0) return error_from_errno("inotify", errno);
+  }
+  return {};
+}
+
 Result<void> finish(agent::Journal& journal, const fs::path& folder, const std::string& outcome) {
   const bool again = journal.find("uploading") != nullptr;
   if (!again) TRY(journal.append("uploading", ""));
   if (outcome == "die-uploading" && !again) raise(SIGKILL);
+  if (outcome == "upload-slowly") {
+    TRY(wait_for_second_stop(folder));
+    return journal.append("stopped", "the rest is here");
+  }
   return journal.append(fs::exists(folder / "stop") ? "stopped" : "completed", "");
 }
 

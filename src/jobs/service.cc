@@ -66,7 +66,9 @@ class LocalService final : public Service {
   Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter) override {
     return store_->find(query, filter);
   }
-  Result<void> stop(const std::string& name) override { return engine_->stop(name); }
+  Result<void> stop(const std::string& name, const std::string& call) override {
+    return engine_->stop(name, call);
+  }
   Result<void> interrupt(const std::string& name, const std::string& why) override {
     return engine_->interrupt(name, why);
   }

@@ -95,7 +95,10 @@ class Service {
   virtual Result<Page<JobSummary>> list(const ListQuery& query) = 0;
   // Whole jobs, read one after the other until `filter` has taken a page.
   virtual Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter) = 0;
-  virtual Result<void> stop(const std::string& name) = 0;
+  // `call` is the same for a client's retries, as in create(). Another call while results are
+  // uploaded gives that up: what is not in S3 yet stays on the host.
+  virtual Result<void> stop(const std::string& name, const std::string& call) = 0;
+  Result<void> stop(const std::string& name) { return stop(name, ""); }
   // Takes the host's share from a spot job that runs, with notice; it waits for room and runs
   // again. kFailedPrecondition for a job that is not spot, or does not run.
   virtual Result<void> interrupt(const std::string& name, const std::string& why) = 0;

@@ -1,6 +1,6 @@
-// The service with real agents' processes (jobs/fake_agent.cc). Journals are looked at only when a
-// notice says so (the slow look is an hour away), so a test that ends shows that nothing waits for
-// it.
+// The service with real agents' processes (jobs/fake_agent.cc). Journals are
+// looked at only when a notice says so (the slow look is an hour away), so a
+// test that ends shows that nothing waits for it.
 #include "jobs/service.h"
 
 #include <fcntl.h>
@@ -65,7 +65,8 @@ class ServiceTest : public ::testing::Test {
     ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
     ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
   }
-  // Until it has left, some milliseconds after its last event: its lock is there to be had then.
+  // Until it has left, some milliseconds after its last event: its lock is
+  // there to be had then.
   void wait_for_agent(const std::string& name) {
     const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
     ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
@@ -246,6 +247,25 @@ TEST_F(ServiceTest, AStopRightAfterTheCreateAndOneWhileItTrains) {
   EXPECT_EQ(service_->stop("nobody").error().code, Code::kNotFound);
 }
 
+TEST_F(ServiceTest, AnotherStopWhileItUploadsReachesTheAgentAfterARestartToo) {
+  open_and_run();
+  for (const char* name : {"a", "b"}) create({.name = name, .outcome = "upload-slowly"});
+  const auto uploads = [](const TrainingJob& job) { return job.secondary_status == "Uploading"; };
+  for (const char* name : {"a", "b"}) {
+    EXPECT_TRUE(uploads(wait_until(*service_, name, uploads)));
+    ASSERT_TRUE(service_->stop(name, "first"));
+    EXPECT_EQ(service_->describe(name)->status, "Stopping");
+  }
+  ASSERT_TRUE(service_->stop("a", "second"));
+  const TrainingJob ended = wait_for_end(*service_, "a");
+  EXPECT_EQ(ended.status, "Stopped");
+  EXPECT_EQ(ended.transitions.back().message, "Training job stopped: the rest is here");
+  open();  // its thread does not run: what it commits is not passed on
+  ASSERT_TRUE(service_->stop("b", "second"));
+  open_and_run();
+  EXPECT_EQ(wait_for_end(*service_, "b").status, "Stopped");
+}
+
 TEST_F(ServiceTest, AFailedJobSaysWhatTheAgentSays) {
   open_and_run();
   create({.name = "a", .outcome = "failed"});
@@ -289,7 +309,8 @@ TEST_F(ServiceTest, WhatTheHostLacksForAMomentCostsAJobNothing) {
   open_and_run();
   create({.name = "blocks", .work_ms = 60000});
   create({.name = "a"});
-  // Its agent's output cannot be opened: as on a disk without inodes, for as long as it lasts.
+  // Its agent's output cannot be opened: as on a disk without inodes, for as
+  // long as it lasts.
   const auto in_the_way = options_.folder / "a" / "agent.out";
   ASSERT_TRUE(make_folders(in_the_way));
   ASSERT_TRUE(service_->stop("blocks"));
@@ -308,7 +329,8 @@ TEST_F(ServiceTest, AJobOfADeletedOnesNameNeverGetsItsFolder) {
   create({.name = "a"});
   wait_for_end(*service_, "a");
   wait_for_agent("a");
-  // A deletion whose folder could not be moved away, or that could not be noted as done.
+  // A deletion whose folder could not be moved away, or that could not be noted
+  // as done.
   {
     const auto store = Store::open(options_.folder / "jobs.db");
     ASSERT_TRUE(store) << store.error().message;
@@ -450,7 +472,8 @@ TEST_F(ServiceTest, AnOnDemandJobTakesTheRoomOfASpotJobWhichComesBackAfterIt) {
   EXPECT_EQ(first.secondary_status, "Training");
   const TrainingJob victim = *service_->describe("spot-2");
   EXPECT_THAT(victim.transitions[5].message,
-              HasSubstr("Spot interruption notice: on-demand job 'on-demand' needs the room"));
+              HasSubstr("Spot interruption notice: on-demand job 'on-demand' "
+                        "needs the room"));
   EXPECT_EQ(victim.secondary_status, "Pending") << "and not spot-3, which came later";
   EXPECT_EQ(service_->describe("spot-1")->attempts.interruptions, 0);
   ASSERT_TRUE(service_->stop("on-demand"));

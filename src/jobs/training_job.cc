@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/json.h"
 
@@ -50,13 +49,6 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
   move_to(job, std::move(secondary), std::move(message), at);
   job.transitions.back().end = at;
   if (job.started) job.ended = at;
-}
-
-std::chrono::milliseconds held_for_nobody(const WarmPool& pool, Time now) {
-  if (!pool.available) return std::chrono::milliseconds{0};
-  // A clock that jumped, or a server that was away, costs nobody more than was asked for.
-  return std::clamp<std::chrono::milliseconds>(now - *pool.available, std::chrono::milliseconds{0},
-                                               pool.keep_alive);
 }
 
 // The job has ended. Instances that were lost, or never there, are none to keep.
@@ -142,6 +134,14 @@ void set_started(TrainingJob& job, Time at) {
 // Being stopped: that stays what people see.
 bool ending(const TrainingJob& job) { return job.stop_requested || job.attempts.wait_exceeded; }
 
+// Its results are uploaded, whatever stop has come since.
+bool program_has_ended(const TrainingJob& job) {
+  const auto last = std::find_if_not(
+      job.transitions.rbegin(), job.transitions.rend(),
+      [](const Transition& transition) { return transition.status == "Stopping"; });
+  return last != job.transitions.rend() && last->status == "Uploading";
+}
+
 void agent_started(TrainingJob& job, const std::string&, Time at) {
   if (ending(job)) return;
   move_to(job, "Starting", "Preparing the instances for training", at);
@@ -175,9 +175,12 @@ void completed(TrainingJob& job, const std::string&, Time at) {
   finish(job, "Completed", "Completed", "Training job completed", at);
 }
 
-void stopped(TrainingJob& job, const std::string&, Time at) {
+void stopped(TrainingJob& job, const std::string& text, Time at) {
   if (job.stop_requested || !job.attempts.wait_exceeded) {
-    finish(job, "Stopped", "Stopped", "Training job stopped", at);
+    finish(job, "Stopped", "Stopped",
+           clipped(text.empty() ? "Training job stopped" : "Training job stopped: " + text,
+                   kMaxReasonCharacters),
+           at);
   } else {
     finish(job, "Stopped", "MaxWaitTimeExceeded",
            fmt::format("Training job exceeded its MaxWaitTimeInSeconds of {}",
@@ -201,7 +204,7 @@ void wait_again(TrainingJob& job, std::string secondary, std::string message, Ti
 
 void interrupted(TrainingJob& job, const std::string& text, Time at) {
   // What was asked of the job meanwhile comes first; an interrupted attempt has nothing to upload.
-  if (ending(job)) return stopped(job, text, at);
+  if (ending(job)) return stopped(job, "", at);
   if (job.attempts.trained >= job.terms.max_runtime) return max_runtime(job, "", at);
   ++job.attempts.interruptions;
   wait_again(job, "Interrupted", text.empty() ? "The training job was interrupted" : text, at);
@@ -323,13 +326,25 @@ struct Advance {
     return true;
   }
 
-  Result<bool> operator()(const StopRequested&) const {
+  Result<bool> operator()(const StopRequested& event) const {
     if (job.terminal()) return ended_already(job);
-    if (job.stop_requested) return false;
+    if (job.stop_requested) return stop_again(event);
     job.stop_requested = true;
+    job.attempts.stop_call = event.call;
     job.status = "Stopping";
     move_to(job, "Stopping", "Stopping the training job", now);
     if (!job.admitted) finish(job, "Stopped", "Stopped", "Training job stopped", now);
+    return true;
+  }
+
+  // Clients that stop a job twice without meaning it do so while its program still ends.
+  [[nodiscard]] bool stop_again(const StopRequested& event) const {
+    Attempts& attempts = job.attempts;
+    const bool retried = !event.call.empty() && event.call == attempts.stop_call;
+    if (retried || attempts.stopped_again || !program_has_ended(job)) return false;
+    attempts.stopped_again = true;
+    move_to(job, "Uploading",
+            "Stopped again: what is not in S3 yet is not uploaded and stays on the host", now);
     return true;
   }
 
@@ -442,32 +457,6 @@ std::vector<Effect> effects_due(const TrainingJob& job) {
   if (ending(job)) due.push_back(Effect::kStopAgent);
   if (job.attempts.interrupt_requested) due.push_back(Effect::kInterruptAgent);
   return due;
-}
-
-JobTimes job_times(const TrainingJob& job, Time now) {
-  if (!job.started) return {};
-  std::chrono::milliseconds trained = job.attempts.trained;
-  if (job.attempts.began) trained += std::max(now, *job.attempts.began) - *job.attempts.began;
-  const Terms& terms = job.terms;
-  const bool cheaper =
-      terms.spot && terms.price_per_hour > 0 && terms.spot_price_per_hour < terms.price_per_hour;
-  const double part = cheaper ? terms.spot_price_per_hour / terms.price_per_hour : 1;
-  const auto seconds = [](std::chrono::duration<double> time) {
-    // Never 0: the SDK divides by it.
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(time.count())));
-  };
-  return {seconds(trained), seconds(part * std::chrono::duration<double>(trained))};
-}
-
-std::int64_t warm_seconds(const WarmPool& pool, Time now) {
-  const bool idle = pool.status == kWarmAvailable;
-  return std::chrono::ceil<std::chrono::seconds>(idle ? held_for_nobody(pool, now) : pool.retained)
-      .count();
-}
-
-std::chrono::seconds runtime_left(const TrainingJob& job) {
-  const auto trained = std::chrono::floor<std::chrono::seconds>(job.attempts.trained);
-  return std::max(job.terms.max_runtime - trained, std::chrono::seconds{1});
 }
 
 Result<Step> advance(TrainingJob job, const Event& event, Time now) {

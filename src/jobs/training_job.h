@@ -51,6 +51,8 @@ struct Attempts {
   int retries = 0;
   bool interrupt_requested = false;      // the one that runs has been warned, or is about to be
   bool wait_exceeded = false;            // MaxWaitTimeInSeconds is over: it is being ended
+  std::string stop_call;                 // which call it was that asked for the stop; may be empty
+  bool stopped_again = false;            // what of its results is not in S3 yet stays on the host
   std::optional<Time> admitted;          // when the one that runs got its share of the host
   std::optional<Time> began;             // when its time began to count: with the download
   std::chrono::milliseconds trained{0};  // of those that have ended; waiting between them is none
@@ -131,7 +133,10 @@ struct AgentEvent {  // from the journal (agent/spec.h)
   Time time{};
   int attempt = 1;
 };
-struct StopRequested {};
+// Another call while results are uploaded, the program having ended, gives that up.
+struct StopRequested {
+  std::string call{};  // the same for a client's retries, which are one call; empty: of its own
+};
 struct AgentLost {
   std::string cause;
 };                           // the agent died without a last event, or could not be started
@@ -180,7 +185,8 @@ struct JobTimes {
   std::int64_t billable = 0;
 };
 JobTimes job_times(const TrainingJob& job, Time now);
-// How long its warm pool has been held for nobody, in seconds of one instance, rounded up.
+// How long its warm pool has been held for nobody; in seconds of one instance, rounded up.
+std::chrono::milliseconds held_for_nobody(const WarmPool& pool, Time now);
 std::int64_t warm_seconds(const WarmPool& pool, Time now);
 // How long the next attempt may run: what is left of MaxRuntimeInSeconds, at least a second.
 std::chrono::seconds runtime_left(const TrainingJob& job);

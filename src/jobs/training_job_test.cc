@@ -7,6 +7,7 @@ namespace atelier::jobs {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Time at(int seconds) { return from_epoch_milliseconds(1'796'022'000'000 + seconds * 1000); }
@@ -99,6 +100,25 @@ TEST(TrainingJob, AStopWhileItStartsIsPassedToTheAgent) {
               testing::Not(testing::Contains("Starting: Preparing the instances for "
                                              "training")))
       << "an event that was under way does not undo Stopping";
+}
+
+TEST(TrainingJob, AnotherStopWhileItUploadsIsPassedToTheAgentAndARetryOfTheFirstIsNot) {
+  const TrainingJob stopping = after(running(), {StopRequested{"call-1"}, StopRequested{"call-2"}});
+  EXPECT_FALSE(stopping.attempts.stopped_again) << "its program has not ended yet";
+  const TrainingJob uploading = after(stopping, {event(4, "uploading", 6)});
+  EXPECT_EQ(after(uploading, {StopRequested{"call-1"}}).version, uploading.version);
+  const auto step = advance(uploading, StopRequested{"call-3"}, at(7000));
+  EXPECT_THAT(step->effects, ElementsAre(Effect::kStopAgent));
+  EXPECT_TRUE(step->job.attempts.stopped_again);
+  EXPECT_EQ(step->job.secondary_status, "Uploading");
+  EXPECT_THAT(step->job.transitions.back().message, HasSubstr("stays on the host"));
+  EXPECT_EQ(after(step->job, {StopRequested{"call-4"}}).version, step->job.version);
+  const TrainingJob late = after(
+      running(), {event(4, "uploading", 6), StopRequested{"call-1"}, StopRequested{"call-1"}});
+  EXPECT_FALSE(late.attempts.stopped_again);
+  EXPECT_TRUE(after(late, {StopRequested{"call-2"}}).attempts.stopped_again);
+  const TrainingJob ended = after(step->job, {event(5, "stopped", 8, "the model is here")});
+  EXPECT_EQ(ended.transitions.back().message, "Training job stopped: the model is here");
 }
 
 TEST(TrainingJob, AStopWhileItRunsGoesThroughUploadingToStopped) {

@@ -3,13 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <optional>
 
 #include "base/file.h"
+#include "objects/local_store.h"
 #include "objects/testing.h"
 
 namespace atelier::objects {
 namespace {
+
+namespace fs = std::filesystem;
 
 // A port that nobody listens on: one that was just given back.
 std::string silent_url(const std::filesystem::path& folder) {
@@ -48,6 +52,27 @@ TEST(S3Client, WithoutPatienceAServerThatIsAwayIsAnErrorThatNamesIt) {
   ASSERT_FALSE(put);
   EXPECT_EQ(put.error().code, Code::kUnavailable);
   EXPECT_NE(put.error().message.find("s3://pictures/a"), std::string::npos);
+}
+
+TEST(S3Client, ACancelledUploadLeavesNoPartsBehind) {
+  const TempFolder folder = *TempFolder::create();
+  const fs::path file = folder.path() / "large";
+  ASSERT_TRUE(replace_file(file, std::string(std::size_t{40} << 20, 'x')));
+  {
+    testing::EmbeddedS3 server{folder.path() / "store"};
+    std::atomic<bool> cancelled = false;
+    const auto client = make_s3_client(
+        server.endpoint(),
+        {.part_bytes = std::uint64_t{5} << 20, .cancelled = [&] { return cancelled.load(); }});
+    ASSERT_TRUE(client->create_bucket("pictures"));
+    const Result<ObjectInfo> put = client->put_file(
+        "pictures", "a", file, {}, [&](std::uint64_t, std::uint64_t) { cancelled = true; });
+    ASSERT_FALSE(put);
+    EXPECT_EQ(put.error().code, Code::kCancelled) << put.error().message;
+  }
+  const auto store = LocalStore::open(folder.path() / "store", system_clock());
+  ASSERT_TRUE(store);
+  EXPECT_TRUE((*store)->list_uploads({.bucket = "pictures"})->uploads.empty());
 }
 
 }  // namespace

@@ -193,7 +193,8 @@ Result<ObjectInfo> S3Client::put_parts(const std::string& bucket, const std::str
   if (!outcome) {
     S3Call abort = upload;
     abort.method = "DELETE";
-    ignore_error(transport_.send(abort),
+    abort.cleans_up = outcome.error().code == Code::kCancelled;
+    ignore_error(abort.cleans_up ? transport_.send_once(abort) : transport_.send(abort),
                  "the upload failed already; its parts cost space, not truth");
   }
   return outcome;

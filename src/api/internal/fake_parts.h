@@ -91,7 +91,7 @@ class FakeJobs : public jobs::Service {
     return page;
   }
 
-  Result<void> stop(const std::string& name) override {
+  Result<void> stop(const std::string& name, const std::string&) override {
     const auto found = by_name.find(name);
     if (found == by_name.end()) return Error{Code::kNotFound, "no job " + name};
     if (found->second.terminal()) {

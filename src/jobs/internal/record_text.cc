@@ -125,6 +125,8 @@ std::string to_text(const Attempts& attempts) {
                                       {"retries", attempts.retries},
                                       {"interrupt_requested", attempts.interrupt_requested},
                                       {"wait_exceeded", attempts.wait_exceeded},
+                                      {"stop_call", attempts.stop_call},
+                                      {"stopped_again", attempts.stopped_again},
                                       {"admitted", or_null(attempts.admitted)},
                                       {"began", or_null(attempts.began)},
                                       {"trained_ms", attempts.trained.count()}});
@@ -141,6 +143,8 @@ Attempts attempts_from_text(std::string_view text) {
   attempts.retries = static_cast<int>(find_int(*value, "retries").value_or(0));
   attempts.interrupt_requested = find_bool(*value, "interrupt_requested").value_or(false);
   attempts.wait_exceeded = find_bool(*value, "wait_exceeded").value_or(false);
+  attempts.stop_call = find_string(*value, "stop_call").value_or("");
+  attempts.stopped_again = find_bool(*value, "stopped_again").value_or(false);
   attempts.admitted = time_of(*value, "admitted");
   attempts.began = time_of(*value, "began");
   attempts.trained = std::chrono::milliseconds{find_int(*value, "trained_ms").value_or(0)};

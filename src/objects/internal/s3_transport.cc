@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{5000};
 constexpr std::chrono::milliseconds kProbeEvery{500};
 constexpr unsigned kMostThreads = 4;
+constexpr std::chrono::seconds kCleaningTime{5};
 
 std::uint64_t random_seed() {
   std::uint64_t seed = 0;
@@ -88,12 +89,7 @@ Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const 
   }
   request.on_head = call.on_head;
   request.on_body = call.on_body;
-  if (call.on_body && options_.cancelled) {
-    request.on_body = [this, &call](std::span<const std::byte> bytes) -> Result<void> {
-      TRY(cancelled_yet());
-      return call.on_body(bytes);
-    };
-  }
+  if (!call.cleans_up) request.cancelled = options_.cancelled;
   // Bodies are covered by checksums of their own; hashing them for the signature too costs twice.
   const bool has_body = !call.body.empty() || call.body_fd >= 0;
   static const std::string empty_hash = sha256_hex("");
@@ -112,8 +108,9 @@ void S3Transport::correct_clock(const http::Headers& headers) {
 }
 
 Result<http::ClientResponse> S3Transport::send_once(const S3Call& call, bool* repeated) {
-  TRY(cancelled_yet());
+  if (!call.cleans_up) TRY(cancelled_yet());
   http::ClientRequest request = TRY(make_request(call));
+  if (call.cleans_up) request.timeout = kCleaningTime;
   request.count_sends = repeated != nullptr;
   Result<http::ClientResponse> reply = client_.send(std::move(request));
   if (repeated != nullptr && reply && reply->times_sent > 1) *repeated = true;

@@ -27,6 +27,8 @@ struct S3Call {
   std::uint64_t body_length = 0;
   std::function<Result<void>(int, const http::Headers&)> on_head{};
   std::function<Result<void>(std::span<const std::byte>)> on_body{};
+  // What is left of a call that has failed goes also where calls are cancelled, in one short try.
+  bool cleans_up = false;
 
   // "GET s3://bucket/key"
   [[nodiscard]] std::string what() const;
