@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "agent/attempt_clock.h"
 #include "agent/journal.h"
 #include "agent/spec.h"
 #include "base/log.h"
@@ -250,7 +251,8 @@ Result<void> Engine::give_up(const std::string& name, const std::string& cause) 
   const std::scoped_lock lock(mutex_);
   const fs::path folder = folder_of(name);
   TRY(change(name, [&](TrainingJob job) -> Result<Step> {
-    Step step = TRY(advance(std::move(job), AgentLost{cause}, clock_.now()));
+    const auto ran = agent::AttemptClock::read(folder, job.attempts.number);
+    Step step = TRY(advance(std::move(job), AgentLost{cause, ran}, clock_.now()));
     complete_metrics(folder, step.job.final_metrics);
     return step;
   }));

@@ -5,7 +5,8 @@
 //   outcome   completed (default) | failed, or where SIGKILL hits it: die-early (before the first
 //             report, each time), die-starting (after it, each time), die (while it trains),
 //             die-once (the same, in the first attempt only), die-uploading (the first time that it
-//             uploads); upload-slowly: until it is stopped a second time
+//             uploads), die-often (while it trains, having noted 24.5 s of its attempt, and each of
+//             its successors); upload-slowly: until it is stopped a second time
 //
 // Each run of the "program" adds the number of its attempt to the file `starts` of its folder: an
 // attempt that ran twice is there twice. In the folder of its warm pool it adds the job's name to
@@ -20,6 +21,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "agent/attempt_clock.h"
 #include "agent/journal.h"
 #include "agent/log_file.h"
 #include "agent/spec.h"
@@ -127,6 +129,7 @@ Result<void> run(const fs::path& folder) {
   journal.enter(spec.attempt, spec.journal_floor);
   if (journal.end() != nullptr) return {};
   if (journal.find("uploading") != nullptr) return finish(journal, folder, outcome);
+  if (journal.find("training") != nullptr && outcome == "die-often") raise(SIGKILL);
   if (journal.find("training") != nullptr) {
     return journal.append("failed", "InternalServerError: the agent was killed");
   }
@@ -135,6 +138,12 @@ Result<void> run(const fs::path& folder) {
   TRY(journal.append("downloading", ""));
   TRY(journal.append("training", ""));
   const Told told = TRY(work(folder, spec));
+  if (outcome == "die-often") {
+    const auto ran =
+        agent::AttemptClock::start(folder, spec.attempt, std::chrono::milliseconds{24'500});
+    if (!ran) return ran.error();
+    raise(SIGKILL);
+  }
   if (outcome == "die" || (outcome == "die-once" && spec.attempt == 1)) raise(SIGKILL);
   if (told == Told::kInterrupt) return journal.append("interrupted", "");
   if (outcome == "failed" && told == Told::kNothing) {

@@ -304,6 +304,14 @@ TEST_F(ServiceTest, AgentsThatKeepDyingAreGivenUpWithWhatIsKnown) {
               HasSubstr("Its last known state is Starting (Preparing the instances"));
 }
 
+TEST_F(ServiceTest, AJobThatIsGivenUpIsBilledWhatItsAgentHasNoted) {
+  open_and_run();
+  create({.name = "a", .outcome = "die-often"});
+  const TrainingJob job = wait_for_end(*service_, "a");
+  EXPECT_THAT(job.failure_reason, HasSubstr("agents were started"));
+  EXPECT_EQ(job_times(job, system_clock().now()).billable, 25);
+}
+
 TEST_F(ServiceTest, WhatTheHostLacksForAMomentCostsAJobNothing) {
   options_.host = {1, 64, 0};
   open_and_run();

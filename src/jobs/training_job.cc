@@ -358,7 +358,7 @@ struct Advance {
       // Nothing of the job ever ran, so there is nothing that the stop could have cut short.
       finish(job, "Stopped", "Stopped", "Training job stopped", now);
     } else {
-      end_attempt(job, std::nullopt, now);
+      end_attempt(job, event.ran, now);
       failed(job, fmt::format("{}: {}", kOurFault, event.cause), now);
     }
     return true;

@@ -137,9 +137,10 @@ struct AgentEvent {  // from the journal (agent/spec.h)
 struct StopRequested {
   std::string call{};  // the same for a client's retries, which are one call; empty: of its own
 };
-struct AgentLost {
+struct AgentLost {  // the agent died without a last event, or could not be started
   std::string cause;
-};                           // the agent died without a last event, or could not be started
+  std::optional<std::chrono::milliseconds> ran{};  // the attempt, as an agent has last noted it
+};
 struct InterruptRequested {  // a spot job is to give its share back
   std::string why;
 };
