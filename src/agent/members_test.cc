@@ -1,6 +1,7 @@
 // Jobs with several instances: real agents, real sandboxes, a real S3 in this process.
 #include "agent/members.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -63,10 +64,24 @@ class MembersTest : public testing::Test {
     make_folders(folder).value();
     return lock_file(folder / "0").value();
   }
+  static fs::path agent_program() {
+    return fs::read_symlink("/proc/self/exe").parent_path() / "agent_under_test";
+  }
   void launch() {
     write_file_durably(job_ / "spec.json", to_json(spec_), 0600).value();
-    const fs::path self = fs::read_symlink("/proc/self/exe");
-    launch_agent(self.parent_path() / "agent_under_test", job_).value();
+    launch_agent(agent_program(), job_).value();
+  }
+  // The other instances alone, whose agents `program` runs.
+  std::unique_ptr<Members> start(const fs::path& program) {
+    std::unique_ptr<Members> members = Members::open(job_, spec_, program, system_clock()).value();
+    members->start(spec_).value();
+    return members;
+  }
+  fs::path script(const std::string& commands) {
+    const fs::path file = folder_.path() / "program.sh";
+    std::ofstream{file} << "#!/bin/bash\n" << commands << "\n";
+    fs::permissions(file, fs::perms::owner_all);
+    return file;
   }
   // Waits for what a folder's files say, woken by each change of the folder.
   template <typename Done>
@@ -222,6 +237,63 @@ TEST_F(MembersTest, AStopReachesAll) {
   request_stop(job_).value();
   EXPECT_EQ(end().kind, "stopped");
   EXPECT_THAT(log("algo-2"), HasSubstr("asked to stop"));
+}
+
+TEST_F(MembersTest, AnAgentThatDoesNotStartIsStartedAgain) {
+  program("echo ran");
+  const fs::path starts = folder_.path() / "starts";
+  const fs::path flaky =
+      script(fmt::format("echo start >> {0}; [ $(wc -l < {0}) -gt 2 ] || exit 1; exec {1} \"$@\"",
+                         starts.string(), agent_program().string()));
+  const std::unique_ptr<Members> members = start(flaky);
+  const std::vector<InstanceEnd> ends = members->wait();
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].outcome.kind, "completed") << ends[0].outcome.message << all_logs();
+  EXPECT_EQ(read_file(starts).value(), "start\nstart\nstart\n");
+  EXPECT_THAT(log("algo-2"), HasSubstr("ran\n"));
+}
+
+TEST_F(MembersTest, AnAgentThatNeverStartsIsAFailureWithItsCauseAfterThreeStarts) {
+  program("echo ran");
+  const fs::path starts = folder_.path() / "starts";
+  const std::unique_ptr<Members> members =
+      start(script(fmt::format("echo start >> {}; echo no such library; exit 1", starts.string())));
+  const std::vector<InstanceEnd> ends = members->wait();
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].outcome.kind, "failed");
+  EXPECT_THAT(ends[0].outcome.message,
+              StartsWith("InternalServerError: 3 agents were started and none brought it to its "
+                         "end: the agent of 'algo-2' did not start: no such library"));
+  EXPECT_EQ(read_file(starts).value(), "start\nstart\nstart\n");
+}
+
+TEST_F(MembersTest, WhatTheHostLacksForAMomentCostsAnInstanceNoStart) {
+  program("echo ran");
+  const fs::path starts = folder_.path() / "starts";
+  const fs::path counting = script(
+      fmt::format("echo start >> {}; exec {} \"$@\"", starts.string(), agent_program().string()));
+  // Where the agent's own log goes nothing can be written.
+  const fs::path in_the_way = instance_folder(job_, "algo-2") / "agent.out";
+  make_folders(in_the_way).value();
+  const fs::path lock = instance_folder(job_, "algo-2") / "agent.lock";
+  std::ofstream{lock}.flush();
+  const std::unique_ptr<Members> members = start(counting);
+  // More looks than an instance has starts, each woken by what changes in the job's folder.
+  const UniqueFd watch{inotify_init1(IN_CLOEXEC)};
+  inotify_add_watch(watch.get(), lock.c_str(), IN_OPEN);
+  for (int i = 0; i < 5; ++i) {
+    std::ofstream{job_ / fmt::format("change-{}", i)}.flush();
+    pollfd waiting{watch.get(), POLLIN, 0};
+    ASSERT_GT(poll(&waiting, 1, 60000), 0);
+    char events[4096];
+    ASSERT_GT(read(watch.get(), events, sizeof events), 0);
+  }
+  EXPECT_FALSE(fs::exists(starts));
+  fs::remove(in_the_way);
+  const std::vector<InstanceEnd> ends = members->wait();
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].outcome.kind, "completed") << ends[0].outcome.message << all_logs();
+  EXPECT_EQ(read_file(starts).value(), "start\n");
 }
 
 TEST_F(MembersTest, AMemberWhoseAgentIsKilledFailsTheJobWithTheTruth) {
