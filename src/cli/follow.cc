@@ -6,17 +6,18 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/json.h"
 #include "base/time.h"
+#include "cli/job_logs.h"
 #include "cli/terminal.h"
 
 namespace atelier::cli {
 namespace {
 
-constexpr const char* kLogGroup = "/aws/sagemaker/TrainingJobs";
 constexpr std::chrono::milliseconds kPollEvery{300};
 
 // What people see of a job; keeps the live line below everything else.
@@ -35,10 +36,12 @@ class Screen {
               << std::endl;
   }
 
-  void log_line(const std::string& line) {
+  // Of a job with several instances the first one's progress is that of the job.
+  void log_line(const LogLine& line, const JobLogs& logs) {
     if (quiet_) return;
-    const auto parts = parse_progress(line);
+    const auto parts = parse_progress(line.message);
     if (!parts.empty() && terminal_) {
+      if (logs.mixed() && line.host != "algo-1") return;
       live_ = render_progress(parts);
       std::fprintf(stdout, "\r\x1b[2K%s", live_.c_str());
       std::fflush(stdout);
@@ -46,7 +49,8 @@ class Screen {
       return;
     }
     clear();
-    std::cout << line << '\n' << std::flush;
+    if (logs.mixed()) std::cout << line_prefix(line.host, logs.instances(), colour_);
+    std::cout << line.message << '\n' << std::flush;
   }
 
  private:
@@ -59,49 +63,6 @@ class Screen {
   bool colour_;
   bool drawn_ = false;
   std::string live_;
-};
-
-// Reads a job's log stream from where it last was.
-class LogCursor {
- public:
-  LogCursor(ApiClient& api, std::string job) : api_(api), job_(std::move(job)) {}
-
-  // Hands every new line on; true when there was one.
-  Result<bool> advance(const std::function<void(double time, std::string line)>& each) {
-    if (stream_.empty() && !TRY(find_stream())) return false;
-    bool any = false;
-    while (true) {
-      json::object request{
-          {"logGroupName", kLogGroup}, {"logStreamName", stream_}, {"startFromHead", true}};
-      if (!token_.empty()) request["nextToken"] = token_;
-      const json::value page = TRY(api_.call("Logs_20140328.GetLogEvents", request));
-      const json::array* events = find_array(page, "events");
-      token_ = find_string(page, "nextForwardToken").value_or(token_);
-      if (events == nullptr || events->empty()) return any;
-      any = true;
-      for (const json::value& event : *events) {
-        each(find_number(event, "timestamp").value_or(0),
-             find_string(event, "message").value_or(""));
-      }
-    }
-  }
-
- private:
-  Result<bool> find_stream() {
-    const json::value found = TRY(api_.call("Logs_20140328.DescribeLogStreams",
-                                            json::object{{"logGroupName", kLogGroup},
-                                                         {"logStreamNamePrefix", job_ + "/"},
-                                                         {"orderBy", "LogStreamName"}}));
-    const json::array* streams = find_array(found, "logStreams");
-    if (streams == nullptr || streams->empty()) return false;
-    stream_ = find_string(streams->front(), "logStreamName").value_or("");
-    return !stream_.empty();
-  }
-
-  ApiClient& api_;
-  std::string job_;
-  std::string stream_;
-  std::string token_;
 };
 
 bool has_ended(const json::value& job) {
@@ -174,18 +135,19 @@ Result<json::value> follow_job(ApiClient& api, const std::string& name,
   Screen screen{options.quiet};
   // The job goes on without the server, and so does who looks at it.
   api.wait_for_server(std::chrono::hours{1}, options.interrupted);
-  LogCursor log{api, name};
+  std::optional<JobLogs> logs;
   std::size_t shown = 0;
   while (true) {
     json::value job =
         TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
+    if (!logs) logs.emplace(TRY(JobLogs::open(api, job, options.instance)));
     // The state is read before the log, so that an ended job's log is complete when it is read
     // last.
     const bool ended = has_ended(job);
     // The last state of an ended job comes below its last line.
     show_new_states(screen, job, !ended, shown);
-    if (!options.quiet || ended) {
-      TRY(log.advance([&screen](double, const std::string& line) { screen.log_line(line); }));
+    if (!options.quiet) {
+      TRY(logs->advance([&](const LogLine& line) { screen.log_line(line, *logs); }));
     }
     if (ended) {
       show_new_states(screen, job, true, shown);
@@ -196,19 +158,24 @@ Result<json::value> follow_job(ApiClient& api, const std::string& name,
   }
 }
 
-Result<void> print_log(ApiClient& api, const std::string& name, LogForm form) {
-  TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
-  LogCursor log{api, name};
+Result<void> print_log(ApiClient& api, const std::string& name, const std::string& instance,
+                       LogForm form) {
+  const json::value job =
+      TRY(api.call("SageMaker.DescribeTrainingJob", json::object{{"TrainingJobName", name}}));
+  JobLogs logs = TRY(JobLogs::open(api, job, instance));
+  const bool colour = colour_on_stdout();
   const char* separator = "[\n";
-  TRY(log.advance([form, &separator](double milliseconds, const std::string& line) {
+  TRY(logs.advance([&](const LogLine& line) {
     const std::string time =
-        format_iso8601(from_epoch_milliseconds(static_cast<std::int64_t>(milliseconds)), true);
+        format_iso8601(from_epoch_milliseconds(static_cast<std::int64_t>(line.time)), true);
     if (form == LogForm::kJson) {
       std::cout << std::exchange(separator, ",\n")
-                << json::serialize(json::object{{"time", time}, {"message", line}});
+                << json::serialize(json::object{
+                       {"time", time}, {"stream", line.stream}, {"message", line.message}});
     } else {
+      if (logs.mixed()) std::cout << line_prefix(line.host, logs.instances(), colour);
       if (form == LogForm::kTimedLines) std::cout << time << "  ";
-      std::cout << line << '\n';
+      std::cout << line.message << '\n';
     }
   }));
   if (form == LogForm::kJson) std::cout << (*separator == '[' ? "[]\n" : "\n]\n");

@@ -14,7 +14,7 @@ namespace atelier::cli {
 
 struct FollowOptions {
   bool quiet = false;      // no log, no states (for --json)
-  bool from_start = true;  // the log from its first line
+  std::string instance{};  // whose log: "algo-2"; empty: of all
   std::function<bool()> interrupted = [] { return false; };
 };
 
@@ -24,8 +24,10 @@ Result<boost::json::value> follow_job(ApiClient& api, const std::string& name,
 
 enum class LogForm { kLines, kTimedLines, kJson };
 
-// A job's log to stdout, up to what there is at this moment; kJson is one array of {time, message}.
-Result<void> print_log(ApiClient& api, const std::string& name, LogForm form);
+// The log of a job, or of one instance, to stdout, up to what there is at this moment; kJson is one
+// array of {time, stream, message}.
+Result<void> print_log(ApiClient& api, const std::string& name, const std::string& instance,
+                       LogForm form);
 
 // "progress: phase=head epoch=2/5 step=3/9 ..." as its parts; empty for any other line.
 std::map<std::string, std::string> parse_progress(std::string_view line);

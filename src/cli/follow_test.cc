@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json.h"
+#include "cli/job_logs.h"
+
 namespace atelier::cli {
 namespace {
 
@@ -21,6 +24,33 @@ TEST(Follow, APhaseWithoutStepsShowsHowManyPicturesAreDone) {
   const std::string line =
       render_progress(parse_progress("progress: phase=features done=30/120 images_per_second=60"));
   EXPECT_NE(line.find("25 %"), std::string::npos) << line;
+}
+
+TEST(JobLogs, AStreamIsThatOfItsInstance) {
+  EXPECT_EQ(host_of_stream("job/algo-2-1796022355"), "algo-2");
+  EXPECT_EQ(host_of_stream("algo-1/algo-12-1796022355"), "algo-12");
+  for (const char* other :
+       {"", "job", "job/", "job/x-1", "job/algo--1", "job/algo-0-1", "a/algo-x-1"}) {
+    EXPECT_EQ(host_of_stream(other), "") << other;
+  }
+}
+
+TEST(JobLogs, InstancesOfAllGroupsCount) {
+  const auto count = [](const char* resources) {
+    return instance_count(parse_json(resources).value());
+  };
+  EXPECT_EQ(count(R"({"ResourceConfig":{"InstanceCount":3}})"), 3);
+  EXPECT_EQ(
+      count(R"({"ResourceConfig":{"InstanceGroups":[{"InstanceCount":2},{"InstanceCount":1}]}})"),
+      3);
+  EXPECT_EQ(count("{}"), 1);
+}
+
+TEST(JobLogs, LinesOfSeveralInstancesStandBelowEachOther) {
+  EXPECT_EQ(line_prefix("algo-2", 9, false), "algo-2  | ");
+  EXPECT_EQ(line_prefix("algo-2", 10, false), "algo-2   | ");
+  EXPECT_EQ(line_prefix("algo-10", 10, false), "algo-10  | ");
+  EXPECT_NE(line_prefix("algo-1", 2, true), line_prefix("algo-1", 2, false));
 }
 
 TEST(Follow, OtherLinesAreNoProgress) {

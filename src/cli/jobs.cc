@@ -20,6 +20,7 @@ struct JobsOptions {
   std::string status;
   std::string folder;
   std::string reason;
+  std::string instance;
   int limit = 20;
   bool follow = false;
   bool times = false;
@@ -104,10 +105,12 @@ Result<int> logs(const JobsOptions& options) {
     const LogForm form = options.as_json ? LogForm::kJson
                          : options.times ? LogForm::kTimedLines
                                          : LogForm::kLines;
-    TRY(print_log(api, options.name, form));
+    TRY(print_log(api, options.name, options.instance, form));
     return kOk;
   }
-  return exit_code_for_job(TRY(follow_job(api, options.name, {})));
+  FollowOptions follow;
+  follow.instance = options.instance;
+  return exit_code_for_job(TRY(follow_job(api, options.name, follow)));
 }
 
 Result<int> results(const JobsOptions& options) {
@@ -155,8 +158,10 @@ void add_jobs(CLI::App& program, Outcome& outcome) {
   sub = add_action(*verb, outcome, "show", "Shows one job",
                    "atelier jobs show fashion-2026-11-30-07-05-55-123", options, show);
   sub->add_option("name", options->name, "Job")->required();
-  sub = add_action(*verb, outcome, "stop", "Stops a job; what it has is uploaded",
-                   "atelier jobs stop NAME", options, stop);
+  sub = add_action(
+      *verb, outcome, "stop",
+      "Stops a job; what it has is uploaded. Again while it is: the rest stays on the host",
+      "atelier jobs stop NAME", options, stop);
   sub->add_option("name", options->name, "Job")->required();
   sub = add_action(*verb, outcome, "interrupt",
                    "Takes the instance from a managed spot job, with notice; it runs again when "
@@ -168,6 +173,8 @@ void add_jobs(CLI::App& program, Outcome& outcome) {
                    options, logs);
   sub->add_option("name", options->name, "Job")->required();
   sub->add_flag("-f,--follow", options->follow, "Until the job has ended");
+  sub->add_option("--instance", options->instance,
+                  "Of this one alone, such as algo-2 (default: all, each line with its instance)");
   sub->add_flag("--times", options->times, "With the time of each line");
   sub = add_action(*verb, outcome, "results",
                    "Fetches and shows what an image-classification job found out",

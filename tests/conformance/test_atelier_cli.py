@@ -5,8 +5,10 @@ import pathlib
 import re
 import subprocess
 
+import boto3
 import pytest
 
+import jobs
 from server import ATELIER
 
 FAILED, USAGE, UNREACHABLE, DENIED, NOT_THERE, STOPPED = 1, 2, 3, 4, 5, 6
@@ -59,6 +61,51 @@ def test_a_job_that_is_stopped_is_6(cli, tmp_path):
     name = detached.stdout.split()[-1]
     assert json.loads(cli("jobs", "stop", name, "--json").stdout)["stopping"] is True
     cli("jobs", "logs", "-f", name, code=STOPPED)
+
+
+def start_two(server, text):
+    """A job of two instances, which `atelier train` does not make."""
+    environment = server.environment()
+    session = boto3.Session(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"],
+                            region_name="us-west-2")
+    name = jobs.name_of("two")
+    session.client("s3", endpoint_url=server.url).put_object(
+        Bucket="terminal", Key=f"{name}.tar.gz", Body=jobs.pack(text))
+    session.client("sagemaker", endpoint_url=server.url).create_training_job(**jobs.request(
+        name, f"s3://terminal/{name}.tar.gz", OutputDataConfig={"S3OutputPath": "s3://terminal/models"},
+        ResourceConfig={"InstanceType": "ml.cpu.1x", "InstanceCount": 2, "VolumeSizeInGB": 1}))
+    return name
+
+
+def test_the_log_of_several_instances_has_each_line_with_its_instance(cli, atelier_server):
+    name = start_two(atelier_server, """
+        import os
+        print("here is", os.environ["SM_CURRENT_HOST"])
+        """)
+    followed = cli("jobs", "logs", "-f", name).stdout
+    assert "\x1b" not in followed
+    for text in (followed, cli("jobs", "logs", name).stdout):
+        assert {"algo-1  | here is algo-1", "algo-2  | here is algo-2"} <= set(text.splitlines())
+    for options in ([], ["-f"]):
+        second = cli("jobs", "logs", *options, "--instance", "algo-2", name).stdout.splitlines()
+        assert "here is algo-2" in second and not any("algo-1" in line for line in second), second
+    lines = json.loads(cli("jobs", "logs", name, "--json").stdout)
+    streams = {line["message"]: line["stream"] for line in lines if line["message"].startswith("here is")}
+    assert {message: re.sub("-[0-9]+$", "", stream) for message, stream in streams.items()} == {
+        "here is algo-1": f"{name}/algo-1", "here is algo-2": f"{name}/algo-2"}
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+    missing = cli("jobs", "logs", name, "--instance", "algo-3", code=NOT_THERE).stderr
+    assert "no instance 'algo-3': it has algo-1 to algo-2" in missing
+
+
+def test_the_last_lines_of_an_instance_that_fails_are_shown(cli, atelier_server):
+    name = start_two(atelier_server, """
+        import os, time
+        if os.environ["SM_CURRENT_HOST"] == "algo-2":
+            raise SystemExit("out of thread")
+        time.sleep(600)
+        """)
+    assert "algo-2  | out of thread" in cli("jobs", "logs", "-f", name, code=FAILED).stdout.splitlines()
 
 
 def test_what_is_not_there_is_5(cli, tmp_path):
