@@ -14,31 +14,20 @@ constexpr std::int64_t kMostEvents = 10000;
 // The group has no history here; clients want a date: the day that SageMaker was announced.
 constexpr std::int64_t kGroupCreated = 1511913600000;
 
-// Where a stream stands in the order of a listing.
-struct Position {
-  std::int64_t last_event = 0;  // 0 when the order is by name
-  std::string name;
-  auto operator<=>(const Position&) const = default;
-};
-
-Position position_of(const jobs::LogStream& stream, bool by_time) {
-  return {by_time && stream.last_event ? to_epoch_milliseconds(*stream.last_event) : 0,
-          stream.name};
+std::string to_token(const jobs::LogStreamPlace& place) {
+  return to_hex(fmt::format("{:020}{}", to_epoch_milliseconds(place.last_event), place.name));
 }
 
-std::string to_token(const Position& position) {
-  return to_hex(fmt::format("{:020}{}", position.last_event, position.name));
-}
-
-std::optional<Position> from_token(std::string_view token) {
+std::optional<jobs::LogStreamPlace> from_token(std::string_view token) {
   const Result<std::string> text = from_hex(token);
   if (!text || text->size() < 20 || !std::all_of(text->begin(), text->begin() + 20, [](char c) {
         return c >= '0' && c <= '9';
       })) {
     return std::nullopt;
   }
-  // 18 digits fit; the two before them are zeros in what to_token() wrote.
-  return Position{std::stoll(text->substr(2, 18)), text->substr(20)};
+  // 15 digits are beyond the year 9999; those before them are zeros in what to_token() wrote.
+  return jobs::LogStreamPlace{from_epoch_milliseconds(std::stoll(text->substr(5, 15))),
+                              text->substr(20)};
 }
 
 json::object stream_object(const jobs::LogStream& stream, const Parts& parts) {
@@ -120,42 +109,27 @@ Outcome describe_log_groups(const Call& call) {
 
 Outcome describe_log_streams(const Call& call) {
   if (auto error = check_group(call)) return *error;
-  const std::string prefix = find_string(call.input, "logStreamNamePrefix").value_or("");
-  const bool by_time = find_string(call.input, "orderBy") == "LastEventTime";
-  if (by_time && !prefix.empty()) {
+  jobs::LogStreamQuery query;
+  query.prefix = find_string(call.input, "logStreamNamePrefix").value_or("");
+  query.by_time = find_string(call.input, "orderBy") == "LastEventTime";
+  if (query.by_time && !query.prefix.empty()) {
     return invalid_parameter("Cannot order by LastEventTime with a logStreamNamePrefix.");
   }
-  const bool descending = find_bool(call.input, "descending").value_or(false);
-  std::optional<Position> after;
+  query.descending = find_bool(call.input, "descending").value_or(false);
+  query.limit = static_cast<std::size_t>(find_int(call.input, "limit").value_or(kMostStreams));
   if (const auto token = find_string(call.input, "nextToken")) {
-    after = from_token(*token);
-    if (!after) return invalid_parameter("The specified nextToken is invalid.");
+    query.after = from_token(*token);
+    if (!query.after) return invalid_parameter("The specified nextToken is invalid.");
   }
-  Result<std::vector<jobs::LogStream>> found = call.parts.jobs.log_streams(prefix);
-  if (!found) return from_error(found.error());
-
-  std::vector<jobs::LogStream>& streams = *found;
-  const auto before = [&](const Position& a, const Position& b) {
-    return descending ? b < a : a < b;
-  };
-  if (after) {
-    std::erase_if(streams, [&](const jobs::LogStream& stream) {
-      return !before(*after, position_of(stream, by_time));
-    });
-  }
-  std::ranges::sort(streams, [&](const jobs::LogStream& a, const jobs::LogStream& b) {
-    return before(position_of(a, by_time), position_of(b, by_time));
-  });
-  const auto limit = static_cast<std::size_t>(find_int(call.input, "limit").value_or(kMostStreams));
+  const Result<jobs::LogStreamPage> page = call.parts.jobs.log_streams(query);
+  if (!page) return from_error(page.error());
   json::array rows;
-  for (std::size_t i = 0; i < std::min(limit, streams.size()); ++i) {
-    rows.push_back(stream_object(streams[i], call.parts));
+  for (const jobs::LogStream& stream : page->streams) {
+    rows.push_back(stream_object(stream, call.parts));
   }
   json::object out{{"logStreams", std::move(rows)}};
   // Only when there is more: the SDK loops on a token that it never sends back.
-  if (streams.size() > limit) {
-    out.emplace("nextToken", to_token(position_of(streams[limit - 1], by_time)));
-  }
+  if (page->next) out.emplace("nextToken", to_token(*page->next));
   return out;
 }
 

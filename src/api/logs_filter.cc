@@ -76,6 +76,27 @@ Result<void> take_up(std::vector<Reader>& readers, const std::string& token) {
   return {};
 }
 
+// Those that have a line since `start`, by their names; one more than may be is enough to know.
+Result<std::vector<Reader>> streams_since(const Call& call, const std::string& prefix,
+                                          std::optional<Time> start) {
+  std::vector<Reader> readers;
+  jobs::LogStreamQuery query{.prefix = prefix, .limit = kMostStreams + 1};
+  query.by_time = query.descending = start && prefix.empty();
+  while (true) {
+    const jobs::LogStreamPage page = TRY(call.parts.jobs.log_streams(query));
+    for (const jobs::LogStream& stream : page.streams) {
+      if (start && stream.last_event && *stream.last_event < *start) continue;
+      readers.push_back({.stream = stream.name});
+    }
+    // In the order of times no later page has any.
+    const bool past = query.by_time && page.next && page.next->last_event < *start;
+    if (!page.next || past || readers.size() > kMostStreams) break;
+    query.after = page.next;
+  }
+  std::ranges::sort(readers, {}, &Reader::stream);
+  return readers;
+}
+
 Result<std::vector<Reader>> readers_of(const Call& call, std::optional<Time> start) {
   const json::array* names = find_array(call.input, "logStreamNames");
   const auto prefix = find_string(call.input, "logStreamNamePrefix");
@@ -88,17 +109,13 @@ Result<std::vector<Reader>> readers_of(const Call& call, std::optional<Time> sta
       readers.push_back({.stream = std::string(name.get_string())});
     }
   } else {
-    for (const jobs::LogStream& stream : TRY(call.parts.jobs.log_streams(prefix.value_or("")))) {
-      if (start && stream.last_event && *stream.last_event < *start) continue;
-      readers.push_back({.stream = stream.name});
-    }
+    readers = TRY(streams_since(call, prefix.value_or(""), start));
   }
   if (readers.size() > kMostStreams) {
     return wrong(
-        fmt::format("{} log streams match, and at most {} are read at once: give a "
-                    "logStreamNamePrefix, such as a job's name and '/', or a later "
-                    "startTime",
-                    readers.size(), kMostStreams));
+        fmt::format("more than {0} log streams match, and at most {0} are read at once: give a "
+                    "logStreamNamePrefix, such as a job's name and '/', or a later startTime",
+                    kMostStreams));
   }
   return readers;
 }

@@ -4,6 +4,7 @@
 
 #include "base/id.h"
 #include "jobs/engine.h"
+#include "jobs/log_streams.h"
 #include "jobs/logs.h"
 #include "jobs/request.h"
 
@@ -77,20 +78,9 @@ class LocalService final : public Service {
   }
   Result<void> remove(const std::string& name) override { return engine_->remove(name); }
 
-  Result<std::vector<LogStream>> log_streams(const std::string& prefix) override {
-    std::vector<LogStream> streams;
-    // The store knows the stream of the first instance; those of the others differ in its name.
-    const std::size_t slash = prefix.find('/');
-    const std::string jobs = slash == std::string::npos ? prefix : prefix.substr(0, slash + 1);
-    for (const TrainingJob& job : TRY(store_->with_log_stream(jobs))) {
-      const std::filesystem::path folder = engine_->folder_of(job.name);
-      for (const std::string& host : agent::instance_hosts(folder)) {
-        if (!log_stream_of(job, host).starts_with(prefix)) continue;
-        auto stream = TRY(read_log_stream(job, folder, host));
-        if (stream) streams.push_back(*std::move(stream));
-      }
-    }
-    return streams;
+  Result<LogStreamPage> log_streams(const LogStreamQuery& query) override {
+    return find_log_streams(
+        *store_, [this](const std::string& job) { return engine_->folder_of(job); }, query);
   }
 
   Result<LogQueryPage> log_events(const LogQuery& query) override {

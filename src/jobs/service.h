@@ -54,6 +54,24 @@ struct LogStream {
   std::uint64_t stored_bytes = 0;
 };
 
+// Where a stream stands in the order of a listing.
+struct LogStreamPlace {
+  Time last_event{};  // 1970 when the order is by name
+  std::string name;
+  auto operator<=>(const LogStreamPlace&) const = default;
+};
+struct LogStreamQuery {
+  std::string prefix = {};
+  bool by_time = false;  // of the last line, else by name
+  bool descending = false;
+  std::optional<LogStreamPlace> after = {};
+  std::size_t limit = 50;
+};
+struct LogStreamPage {
+  std::vector<LogStream> streams;
+  std::optional<LogStreamPlace> next;  // `after` of the next page, if there is one
+};
+
 struct LogQuery {
   std::string stream = {};
   std::optional<Time> start = {}, end = {};  // start inclusive, end exclusive
@@ -110,7 +128,8 @@ class Service {
   // still cleans up.
   virtual Result<void> remove(const std::string& name) = 0;
 
-  virtual Result<std::vector<LogStream>> log_streams(const std::string& prefix) = 0;
+  // Streams of instances that have written a line.
+  virtual Result<LogStreamPage> log_streams(const LogStreamQuery& query) = 0;
   virtual Result<LogQueryPage> log_events(const LogQuery& query) = 0;
 
   // The metrics that a job has so far, with their last values.

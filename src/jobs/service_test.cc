@@ -1,6 +1,6 @@
-// The service with real agents' processes (jobs/fake_agent.cc). Journals are
-// looked at only when a notice says so (the slow look is an hour away), so a
-// test that ends shows that nothing waits for it.
+// The service with real agents' processes (jobs/fake_agent.cc). Journals are looked at only when a
+// notice says so (the slow look is an hour away), so a test that ends shows that nothing waits for
+// it.
 #include "jobs/service.h"
 
 #include <fcntl.h>
@@ -65,8 +65,7 @@ class ServiceTest : public ::testing::Test {
     ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
     ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
   }
-  // Until it has left, some milliseconds after its last event: its lock is
-  // there to be had then.
+  // Until it has left, some milliseconds after its last event: its lock is there to be had then.
   void wait_for_agent(const std::string& name) {
     const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
     ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
@@ -157,7 +156,7 @@ TEST_F(ServiceTest, ADeletedJobIsGoneWithItsFolderAndItsNameIsFree) {
   EXPECT_EQ(service_->remove("a").error().code, Code::kNotFound);
   EXPECT_FALSE(std::filesystem::exists(options_.folder / "a"));
   EXPECT_TRUE(std::filesystem::is_empty(options_.folder / ".removed"));
-  EXPECT_TRUE(service_->log_streams("a/")->empty());
+  EXPECT_TRUE(service_->log_streams({.prefix = "a/"})->streams.empty());
   create({.name = "a"});
   EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
   EXPECT_EQ(starts("a"), "1");
@@ -317,8 +316,7 @@ TEST_F(ServiceTest, WhatTheHostLacksForAMomentCostsAJobNothing) {
   open_and_run();
   create({.name = "blocks", .work_ms = 60000});
   create({.name = "a"});
-  // Its agent's output cannot be opened: as on a disk without inodes, for as
-  // long as it lasts.
+  // Its agent's output cannot be opened: as on a disk without inodes, for as long as it lasts.
   const auto in_the_way = options_.folder / "a" / "agent.out";
   ASSERT_TRUE(make_folders(in_the_way));
   ASSERT_TRUE(service_->stop("blocks"));
@@ -337,8 +335,7 @@ TEST_F(ServiceTest, AJobOfADeletedOnesNameNeverGetsItsFolder) {
   create({.name = "a"});
   wait_for_end(*service_, "a");
   wait_for_agent("a");
-  // A deletion whose folder could not be moved away, or that could not be noted
-  // as done.
+  // A deletion whose folder could not be moved away, or that could not be noted as done.
   {
     const auto store = Store::open(options_.folder / "jobs.db");
     ASSERT_TRUE(store) << store.error().message;
@@ -426,11 +423,11 @@ TEST_F(ServiceTest, LogsArePagedForwardAndBackward) {
   open_and_run();
   create({.name = "a"});
   const TrainingJob job = wait_for_end(*service_, "a");
-  const auto streams = service_->log_streams("a/");
-  ASSERT_EQ(streams->size(), 1u);
-  EXPECT_EQ(streams->front().name, job.log_stream);
+  const auto streams = service_->log_streams({.prefix = "a/"});
+  ASSERT_EQ(streams->streams.size(), 1u);
+  EXPECT_EQ(streams->streams.front().name, job.log_stream);
   EXPECT_THAT(job.log_stream, ::testing::MatchesRegex("a/algo-1-[0-9]+"));
-  EXPECT_TRUE(service_->log_streams("b/")->empty());
+  EXPECT_TRUE(service_->log_streams({.prefix = "b/"})->streams.empty());
 
   LogQuery query{.stream = job.log_stream, .limit = 1, .from_head = true};
   const LogQueryPage first = *service_->log_events(query);
@@ -480,8 +477,7 @@ TEST_F(ServiceTest, AnOnDemandJobTakesTheRoomOfASpotJobWhichComesBackAfterIt) {
   EXPECT_EQ(first.secondary_status, "Training");
   const TrainingJob victim = *service_->describe("spot-2");
   EXPECT_THAT(victim.transitions[5].message,
-              HasSubstr("Spot interruption notice: on-demand job 'on-demand' "
-                        "needs the room"));
+              HasSubstr("Spot interruption notice: on-demand job 'on-demand' needs the room"));
   EXPECT_EQ(victim.secondary_status, "Pending") << "and not spot-3, which came later";
   EXPECT_EQ(service_->describe("spot-1")->attempts.interruptions, 0);
   ASSERT_TRUE(service_->stop("on-demand"));

@@ -62,6 +62,21 @@ struct Page {
   std::string next_token;  // of the next page; empty: there is none
 };
 
+// What the log streams of a job are found by.
+struct StreamRow {
+  std::string job, log_stream;  // that of the first instance
+  Time created{}, modified{};
+  bool ended = false;
+};
+struct StreamScan {
+  // By the stream's name; jobs that run, in any order; those that have ended, by their last change
+  // or their creation.
+  enum class Order { kName, kActive, kEndedLastFirst, kEndedFirstFirst } order = Order::kName;
+  bool descending = false;            // by name
+  std::string first = {}, last = {};  // by name: from the first one to before the last one
+  std::optional<Time> created_by = {}, modified_from = {};  // of those that have ended
+};
+
 // Whether a job, whole, is one of those that are looked for.
 using JobFilter = std::function<bool(const TrainingJob&)>;
 inline bool every_job(const TrainingJob&) { return true; }
@@ -117,8 +132,9 @@ class Store {
   Result<Page<JobSummary>> list(const ListQuery& query);
   // Reads one job after the other in the query's order until the page is full.
   Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter);
-  // Jobs whose log stream's name starts with `prefix`, by that name; without transitions.
-  Result<std::vector<TrainingJob>> with_log_stream(const std::string& prefix);
+  // Hands one job after the other to `take`, until that has enough and gives false.
+  Result<void> scan_log_streams(const StreamScan& scan,
+                                const std::function<Result<bool>(const StreamRow&)>& take);
 
  private:
   struct State;

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "jobs/internal/job_rows.h"
 #include "jobs/internal/listing.h"
@@ -96,19 +97,38 @@ Result<Page<TrainingJob>> Store::find(const ListQuery& query, const JobFilter& f
   return make_page(query, std::move(found));
 }
 
-Result<std::vector<TrainingJob>> Store::with_log_stream(const std::string& prefix) {
-  // Everything from `prefix` to the first string that does not start with it; stream names are
-  // ASCII, so the highest character is past all of them.
-  const std::string end = prefix + "\x7f";
+Result<void> Store::scan_log_streams(const StreamScan& scan,
+                                     const std::function<Result<bool>(const StreamRow&)>& take) {
+  using Order = StreamScan::Order;
+  std::string sql = "SELECT name, log_stream, created, modified, status FROM jobs WHERE ";
+  std::vector<sqlite::Value> values;
+  if (scan.order == Order::kName) {
+    sql += fmt::format("log_stream >= ? AND log_stream < ? ORDER BY log_stream{}",
+                       scan.descending ? " DESC" : "");
+    values = {std::string_view{scan.first}, std::string_view{scan.last}};
+  } else if (scan.order == Order::kActive) {
+    // A spot job that waits again has a log, too.
+    sql += "status IN ('InProgress', 'Stopping') AND (admitted = 1 OR started IS NOT NULL)";
+  } else {
+    // The signs keep SQLite to the index of the order: nothing is sorted.
+    sql += "+status NOT IN ('InProgress', 'Stopping') AND ";
+    sql += scan.order == Order::kEndedLastFirst
+               ? "+created <= ? AND modified >= ? ORDER BY modified DESC"
+               : "created <= ? AND +modified >= ? ORDER BY created";
+    values = {scan.created_by ? to_epoch_milliseconds(*scan.created_by)
+                              : std::numeric_limits<std::int64_t>::max(),
+              scan.modified_from ? to_epoch_milliseconds(*scan.modified_from) : std::int64_t{0}};
+  }
   State::Reader reader = TRY(State::Reader::borrow(*state_));
-  Rows rows = TRY(
-      (*reader).query(fmt::format("SELECT {} FROM jobs WHERE log_stream >= ? AND log_stream < ? "
-                                  "ORDER BY log_stream",
-                                  internal::kJobColumns),
-                      {std::string_view{prefix}, std::string_view{end}}));
-  std::vector<TrainingJob> jobs;
-  while (TRY(rows.step())) jobs.push_back(internal::read_job(rows));
-  return jobs;
+  Rows rows = TRY((*reader).query(sql, values));
+  while (TRY(rows.step())) {
+    const std::string status = rows.text(4);
+    const StreamRow row{rows.text(0), rows.text(1), from_epoch_milliseconds(rows.integer(2)),
+                        from_epoch_milliseconds(rows.integer(3)),
+                        status != "InProgress" && status != "Stopping"};
+    if (!TRY(take(row))) break;
+  }
+  return {};
 }
 
 }  // namespace atelier::jobs

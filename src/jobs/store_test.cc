@@ -218,10 +218,17 @@ TEST_F(StoreTest, AMissingJobIsNotFoundByName) {
 TEST_F(StoreTest, LogStreamsAreFoundByPrefix) {
   add("job", 0);
   add("job-2", 1);
-  const auto found = store_->with_log_stream("job/");
-  ASSERT_EQ(found->size(), 1u);
-  EXPECT_EQ(found->front().name, "job");
-  EXPECT_EQ(store_->with_log_stream("job")->size(), 2u);
+  const auto found = [&](const std::string& prefix) {
+    std::vector<std::string> names;
+    EXPECT_TRUE(store_->scan_log_streams({.first = prefix, .last = prefix + "\x7f"},
+                                         [&](const StreamRow& row) -> Result<bool> {
+                                           names.push_back(row.job);
+                                           return true;
+                                         }));
+    return names;
+  };
+  EXPECT_EQ(found("job/"), std::vector<std::string>{"job"});
+  EXPECT_EQ(found("job").size(), 2u);
 }
 
 TEST_F(StoreTest, ActiveJobsComeInTheOrderOfTheirCreation) {

@@ -129,12 +129,24 @@ class FakeJobs : public jobs::Service {
     return {};
   }
 
-  Result<std::vector<jobs::LogStream>> log_streams(const std::string& prefix) override {
-    std::vector<jobs::LogStream> found;
+  Result<jobs::LogStreamPage> log_streams(const jobs::LogStreamQuery& query) override {
+    std::vector<std::pair<jobs::LogStreamPlace, jobs::LogStream>> found;
     for (const jobs::LogStream& stream : streams) {
-      if (stream.name.starts_with(prefix)) found.push_back(stream);
+      jobs::LogStreamPlace place{query.by_time ? stream.last_event.value_or(Time{}) : Time{},
+                                 stream.name};
+      const bool passed =
+          query.after && (query.descending ? place >= *query.after : place <= *query.after);
+      if (stream.name.starts_with(query.prefix) && !passed) found.emplace_back(place, stream);
     }
-    return found;
+    std::ranges::sort(found, [&](const auto& a, const auto& b) {
+      return query.descending ? b.first < a.first : a.first < b.first;
+    });
+    jobs::LogStreamPage page;
+    for (std::size_t i = 0; i < std::min(query.limit, found.size()); ++i) {
+      page.streams.push_back(found[i].second);
+    }
+    if (found.size() > query.limit) page.next = found[query.limit - 1].first;
+    return page;
   }
 
   Result<jobs::LogQueryPage> log_events(const jobs::LogQuery& query) override {
