@@ -19,13 +19,31 @@ using jobs::ListQuery;
 constexpr std::size_t kMostSuggestions = 100;
 constexpr std::size_t kJobsForSuggestions = 100;  // whose names of metrics, tags and such are known
 
-// The shape of a training job in Search's reply.
+// A training job in Search's reply. The model has left WarmPoolStatus out of it; who keeps warm
+// pools looks for them by it, and clients pass over members that they do not know.
 const Shape& resource_shape() {
-  static const Shape* shape = [] {
-    const Operation* search = find_operation(*find_service("sagemaker"), "Search");
-    return member_of(*member_of(*search->output, "Results")->shape->element, "TrainingJob")->shape;
+  static const std::vector<Member> members = [] {
+    const ServiceModel& sagemaker = *find_service("sagemaker");
+    const Shape& results = *find_operation(sagemaker, "Search")->output;
+    const Shape& job =
+        *member_of(*member_of(results, "Results")->shape->element, "TrainingJob")->shape;
+    std::vector<Member> all(job.members.begin(), job.members.end());
+    const Shape& described = *find_operation(sagemaker, "DescribeTrainingJob")->output;
+    if (member_of(job, "WarmPoolStatus") == nullptr) {
+      all.push_back(*member_of(described, "WarmPoolStatus"));
+    }
+    return all;
   }();
-  return *shape;
+  static const Shape shape{.kind = Kind::kStructure,
+                           .name = "TrainingJob",
+                           .min = {},
+                           .max = {},
+                           .members = members,
+                           .element = nullptr,
+                           .key = nullptr,
+                           .values = {},
+                           .pattern = -1};
+  return shape;
 }
 
 // What is searched and given of a job; nothing when its stored request cannot be read.
@@ -57,6 +75,7 @@ void narrow(const json::value& request, ListQuery& query) {
     const std::string operation = find_string(filter, "Operator").value_or("Equals");
     const std::string value = find_string(filter, "Value").value_or("");
     if (name == "TrainingJobStatus" && operation == "Equals") query.status_equals = value;
+    if (name == "WarmPoolStatus.Status" && operation == "Equals") query.warm_status_equals = value;
     if (name == "TrainingJobName" && (operation == "Equals" || operation == "Contains")) {
       query.name_contains = value;
     }

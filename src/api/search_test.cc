@@ -177,6 +177,28 @@ TEST_F(JobChangeTest, SearchFindsJobsAndShowsTheirTags) {
       ElementsAre());
 }
 
+TEST_F(JobChangeTest, SearchFindsJobsByTheirWarmPoolsAndShowsThem) {
+  job("job-1").warm.status = "Available";
+  job("job-2").warm.status = "Reused";
+  job("job-2").warm.reused_by = "job-3";
+  world_.call("CreateTrainingJob", json::serialize(training_request("without")));
+  const auto by = [](const json::object& filter) {
+    return json::object{{"Resource", "TrainingJob"},
+                        {"SearchExpression", {{"Filters", json::array{filter}}}}};
+  };
+  EXPECT_THAT(found(by({{"Name", "WarmPoolStatus.Status"}, {"Value", "Available"}})),
+              ElementsAre("job-1"));
+  EXPECT_EQ(world_.jobs.last_list.warm_status_equals, "Available");
+  EXPECT_THAT(found(by({{"Name", "WarmPoolStatus.Status"}, {"Operator", "NotExists"}})),
+              ElementsAre("without"));
+  const json::object reused = by({{"Name", "WarmPoolStatus.ReusedByJob"}, {"Value", "job-3"}});
+  const json::value row = json_of(call("Search", reused)).at("Results").at(0).at("TrainingJob");
+  EXPECT_EQ(row.at("TrainingJobName"), "job-2");
+  EXPECT_EQ(row.at("WarmPoolStatus").at("Status"), "Reused");
+  json::object sorted{{"Resource", "TrainingJob"}, {"SortBy", "WarmPoolStatus.Status"}};
+  EXPECT_THAT(found(sorted), ElementsAre("job-2", "job-1", "without"));
+}
+
 TEST_F(JobChangeTest, SearchSortsByWhatOnlyTheDocumentHasAndPages) {
   job("job-1").final_metrics = {{"loss", 0.5, Time{}}};
   job("job-2").final_metrics = {{"loss", 10, Time{}}};
@@ -248,6 +270,26 @@ TEST_F(JobChangeTest, AnUpdateIsMergedIntoTheRequestAndShown) {
   EXPECT_EQ(shown.at("ProfilerConfig").at("DisableProfiler"), true);
   EXPECT_EQ(shown.at("ProfilerConfig").at("S3OutputPath"), "s3://out/prefix");
   EXPECT_GT(job().modified, job("job-2").modified);
+}
+
+TEST_F(JobChangeTest, RulesAndARemoteShellOfAnUpdateAreShownAndTheShellIsSaidToHaveNoEffect) {
+  job().secondary_status = "Training";
+  const json::array rules{{{"RuleConfigurationName", "ProfilerReport"},
+                           {"RuleEvaluatorImage",
+                            "000000000000.dkr.ecr.us-west-2.amazonaws.com/"
+                            "sagemaker-debugger-rules:latest"},
+                           {"RuleParameters", {{"rule_to_invoke", "ProfilerReport"}}}}};
+  const auto update =
+      call("UpdateTrainingJob", {{"TrainingJobName", "job-1"},
+                                 {"ProfilerRuleConfigurations", rules},
+                                 {"RemoteDebugConfig", {{"EnableRemoteDebug", true}}}});
+  EXPECT_EQ(error_of(update), "");
+  const json::value shown = json_of(call("DescribeTrainingJob", {{"TrainingJobName", "job-1"}}));
+  EXPECT_EQ(shown.at("ProfilerRuleConfigurations"), json::value(rules));
+  EXPECT_EQ(shown.at("RemoteDebugConfig").at("EnableRemoteDebug"), true);
+  EXPECT_EQ(shown.at("ProfilingStatus"), "Disabled");
+  const auto& first = shown.at("SecondaryStatusTransitions").at(0).at("StatusMessage").as_string();
+  EXPECT_THAT(std::string(first), HasSubstr("RemoteDebugConfig has no effect"));
 }
 
 TEST_F(JobChangeTest, AnUpdateFitsTheStateOfTheJob) {

@@ -90,6 +90,40 @@ def test_tags_change_and_outlive_a_restart(clients, job, atelier_server):
         {"Key": "team", "Value": job["name"]}, {"Key": "b", "Value": "2"}]
 
 
+def test_a_job_that_runs_is_updated_and_shows_it(clients, job):
+    """Nothing acts on a profiler or a remote shell yet: both are kept, shown, and what has no effect is said."""
+    sagemaker, name = clients["sagemaker"], jobs.name_of("updated")
+    clients["s3"].put_object(Bucket="api", Key=f"{name}.tar.gz", Body=jobs.pack("import time\ntime.sleep(600)\n"))
+    sagemaker.create_training_job(**jobs.request(name, f"s3://api/{name}.tar.gz", OutputDataConfig={
+        "S3OutputPath": "s3://api/models"}, ProfilerConfig={"S3OutputPath": "s3://api/profile"}))
+    deadline = time.monotonic() + 60
+    while sagemaker.describe_training_job(TrainingJobName=name)["SecondaryStatus"] != "Training":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    rule = {"RuleConfigurationName": "ProfilerReport", "RuleParameters": {"rule_to_invoke": "ProfilerReport"},
+            "RuleEvaluatorImage": "895741380848.dkr.ecr.us-west-2.amazonaws.com/sagemaker-debugger-rules:latest"}
+    for change in ({"ProfilerConfig": {"ProfilingIntervalInMilliseconds": 500}, "ProfilerRuleConfigurations": [rule]},
+                   {"ProfilerConfig": {"DisableProfiler": True}}, {"RemoteDebugConfig": {"EnableRemoteDebug": True}}):
+        before = sagemaker.describe_training_job(TrainingJobName=name)["LastModifiedTime"]
+        assert sagemaker.update_training_job(TrainingJobName=name, **change)["TrainingJobArn"].endswith("/" + name)
+        assert sagemaker.describe_training_job(TrainingJobName=name)["LastModifiedTime"] >= before
+    shown = sagemaker.describe_training_job(TrainingJobName=name)
+    assert shown["ProfilerConfig"] == {"S3OutputPath": "s3://api/profile", "ProfilingIntervalInMilliseconds": 500,
+                                       "DisableProfiler": True}
+    assert shown["ProfilerRuleConfigurations"] == [rule]
+    assert shown["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert shown["ProfilingStatus"] == "Disabled"
+    said = shown["SecondaryStatusTransitions"][0]["StatusMessage"]
+    assert "jobs are not profiled yet" in said and "RemoteDebugConfig has no effect" in said, said
+    with pytest.raises(ClientError, match="created without KeepAlivePeriodInSeconds"):
+        sagemaker.update_training_job(TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 60})
+    with pytest.raises(ClientError, match="s3OutputPath"):
+        sagemaker.update_training_job(TrainingJobName=name, ProfilerConfig={"S3OutputPath": "http://no"})
+    sagemaker.stop_training_job(TrainingJobName=name)
+    sagemaker.get_waiter("training_job_completed_or_stopped").wait(
+        TrainingJobName=name, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+
+
 def test_an_update_of_an_ended_job_is_refused_with_the_reason(clients, job):
     for change in ({"ProfilerConfig": {"DisableProfiler": True}}, {"ResourceConfig": {"KeepAlivePeriodInSeconds": 60}},
                    {"RemoteDebugConfig": {"EnableRemoteDebug": True}}):

@@ -49,12 +49,15 @@ def use_the_sdk(folder):
     client = second.sagemaker_session.sagemaker_client
     shown = {name: client.describe_training_job(TrainingJobName=name) for name in ("first", "second", "third")}
     listed = client.list_training_jobs(WarmPoolStatusEquals="Reused")["TrainingJobSummaries"]
+    found = client.search(Resource="TrainingJob", SearchExpression={"Filters": [
+        {"Name": "WarmPoolStatus.Status", "Operator": "Equals", "Value": "Reused"}]})["Results"]
     second.sagemaker_session.update_training_job("second", resource_config={"KeepAlivePeriodInSeconds": 0})
     ended = client.describe_training_job(TrainingJobName="second")["WarmPoolStatus"]
     print("RESULT", json.dumps({
         "pools": {name: job["WarmPoolStatus"] for name, job in shown.items()},
         "asked": third.latest_training_job.describe()["ResourceConfig"]["KeepAlivePeriodInSeconds"],
-        "listed": [job["TrainingJobName"] for job in listed], "ended": ended}))
+        "listed": [job["TrainingJobName"] for job in listed], "ended": ended,
+        "found": [job["TrainingJob"]["TrainingJobName"] for job in found]}))
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +85,7 @@ def test_the_next_job_finds_packages_and_files_of_the_one_before(ran):
     assert result["pools"]["first"]["Status"] == "Reused"
     assert result["pools"]["first"]["ReusedByJob"] == "second"
     assert result["pools"]["first"]["ResourceRetainedBillableTimeInSeconds"] >= 1
-    assert result["listed"] == ["first"]
+    assert result["listed"] == result["found"] == ["first"]
 
 
 def test_a_job_of_another_role_sees_nothing_of_it(ran):
