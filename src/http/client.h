@@ -42,8 +42,8 @@ struct ClientRequest {
   // An error ends the transfer with that error. May block shortly (on disk), as other transfers
   // wait.
   std::function<Result<void>(std::span<const std::byte>)> on_body;
-  // Asked on that thread with each piece of a body in either direction, and once a second while
-  // none moves; once it is true the transfer ends as kCancelled.
+  // Asked on that thread at most ten times a second, and once a second while nothing moves; once it
+  // is true the transfer ends as kCancelled.
   std::function<bool()> cancelled;
 };
 

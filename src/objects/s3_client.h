@@ -30,8 +30,8 @@ struct S3ClientOptions {
   std::uint64_t part_bytes = std::uint64_t{16} << 20;
   // How long a try waits for a server that nobody answers for, without counting as a try. 0: not.
   std::chrono::seconds patience{0};
-  // Asked before each try, between the pieces of a body in either direction, in waits, and once a
-  // second while nothing moves; once it is true every call ends as kCancelled. From many threads.
+  // Asked before each try, between the pieces of a body that is read, in waits, and about once a
+  // second meanwhile; once it is true every call ends as kCancelled. From many threads.
   std::function<bool()> cancelled{};
   // Called once for each such wait, when it begins.
   std::function<void(std::string_view words)> on_unreachable{};

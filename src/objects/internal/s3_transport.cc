@@ -90,6 +90,12 @@ Result<http::ClientRequest> S3Transport::make_request(const S3Call& call) const 
   request.on_head = call.on_head;
   request.on_body = call.on_body;
   if (!call.cleans_up) request.cancelled = options_.cancelled;
+  if (call.on_body && options_.cancelled) {
+    request.on_body = [this, &call](std::span<const std::byte> bytes) -> Result<void> {
+      TRY(cancelled_yet());
+      return call.on_body(bytes);
+    };
+  }
   // Bodies are covered by checksums of their own; hashing them for the signature too costs twice.
   const bool has_body = !call.body.empty() || call.body_fd >= 0;
   static const std::string empty_hash = sha256_hex("");
