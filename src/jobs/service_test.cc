@@ -1,19 +1,15 @@
-// The service with real agents' processes (jobs/fake_agent.cc). Journals are looked at only when a
-// notice says so (the slow look is an hour away), so a test that ends shows that nothing waits for
-// it.
+// Creates, stops, failures, removals and logs; restarts and spot jobs have files of their own.
 #include "jobs/service.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 
-#include <csignal>
 #include <thread>
 
 #include "agent/spec.h"
 #include "base/file.h"
+#include "jobs/service_test.h"
 #include "jobs/store.h"
 #include "jobs/testing.h"
 
@@ -22,57 +18,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::request_for;
-using testing::TestJob;
+using testing::ServiceTest;
 using testing::wait_for_end;
 using testing::wait_until;
-
-class ServiceTest : public ::testing::Test {
- protected:
-  TempFolder folder_ = *TempFolder::create();
-  ServiceOptions options_ = testing::options_for(folder_.path() / "jobs", FAKE_AGENT);
-  std::unique_ptr<Service> service_;
-
-  ServiceTest() { options_.scan_interval = std::chrono::hours{1}; }
-  void open() {
-    service_.reset();
-    auto service = Service::open(options_, system_clock());
-    ASSERT_TRUE(service) << service.error().message;
-    service_ = *std::move(service);
-  }
-  void open_and_run() {
-    open();
-    service_->run();
-  }
-  void create(const TestJob& job) {
-    const auto arn = service_->create({request_for(job), ""});
-    ASSERT_TRUE(arn) << arn.error().message;
-  }
-  std::string starts(const std::string& name) {
-    return read_file(options_.folder / name / "starts").value_or("");
-  }
-  // Waits until it is gone.
-  void kill_agent(const std::string& name) {
-    const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
-    struct stat wanted {};
-    ASSERT_EQ(fstat(lock.get(), &wanted), 0);
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const auto command = read_file(entry.path() / "cmdline");
-      const std::string folder = (options_.folder / name).string() + '\0';
-      if (command && command->ends_with(folder)) {
-        kill(std::stoi(entry.path().filename().string()), SIGKILL);
-      }
-    }
-    ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
-    ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
-  }
-  // Until it has left, some milliseconds after its last event: its lock is there to be had then.
-  void wait_for_agent(const std::string& name) {
-    const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
-    ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
-    ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
-  }
-  static bool trains(const TrainingJob& job) { return job.secondary_status == "Training"; }
-};
 
 TEST_F(ServiceTest, AJobRunsToItsEnd) {
   open_and_run();
@@ -360,65 +308,6 @@ TEST_F(ServiceTest, AMissingAgentProgramIsNamed) {
   EXPECT_THAT(job.failure_reason, HasSubstr("no-such-program"));
 }
 
-TEST_F(ServiceTest, AJobGoesOnWithoutTheServiceAndIsAdoptedAgain) {
-  open_and_run();
-  create({.name = "a", .work_ms = 60000});
-  wait_until(*service_, "a", trains);
-  open_and_run();
-  EXPECT_EQ(service_->describe("a")->secondary_status, "Training");
-  ASSERT_TRUE(service_->stop("a"));
-  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
-  EXPECT_EQ(starts("a"), "1");
-}
-
-TEST_F(ServiceTest, WhatHappenedWhileTheServiceWasAwayIsTakenInAtOnce) {
-  open_and_run();
-  create({.name = "a", .work_ms = 100});
-  wait_until(*service_, "a", trains);
-  service_.reset();
-  wait_for_agent("a");
-  open();
-  const TrainingJob job = *service_->describe("a");
-  EXPECT_EQ(job.status, "Completed");
-  EXPECT_EQ(job.transitions.size(), 7u);
-}
-
-TEST_F(ServiceTest, AJobThatWasCommittedAndNeverLaunchedIsLaunched) {
-  open();  // without run(): as if the process died right after the commit
-  create({.name = "a"});
-  EXPECT_FALSE(std::filesystem::exists(options_.folder / "a"));
-  open_and_run();
-  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
-  EXPECT_EQ(starts("a"), "1");
-}
-
-TEST_F(ServiceTest, TheQueueSurvivesARestartInItsOrder) {
-  options_.host = {1, 64, 0};
-  open();
-  for (const char* name : {"c", "a", "b"}) create({.name = name});
-  open_and_run();
-  for (const char* name : {"c", "a", "b"}) wait_for_end(*service_, name);
-  EXPECT_LE(*service_->describe("c")->ended, *service_->describe("a")->started);
-  EXPECT_LE(*service_->describe("a")->ended, *service_->describe("b")->started);
-}
-
-TEST_F(ServiceTest, AStopThatWasCommittedAndNotPassedOnIsPassedOn) {
-  open();
-  create({.name = "a", .work_ms = 60000});
-  ASSERT_TRUE(service_->stop("a"));
-  EXPECT_EQ(service_->describe("a")->status, "Stopping");
-  open_and_run();
-  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
-}
-
-TEST_F(ServiceTest, ALeftoverFolderIsNotTakenForTheNewJobs) {
-  ASSERT_TRUE(make_folders(options_.folder / "a"));
-  open_and_run();
-  const auto outcome = service_->create({request_for({.name = "a"}), "id"});
-  EXPECT_EQ(outcome.error().code, Code::kAlreadyExists);
-  EXPECT_THAT(outcome.error().message, HasSubstr((options_.folder / "a").string()));
-}
-
 TEST_F(ServiceTest, LogsArePagedForwardAndBackward) {
   open_and_run();
   create({.name = "a"});
@@ -447,107 +336,6 @@ TEST_F(ServiceTest, LogsArePagedForwardAndBackward) {
   EXPECT_EQ(service_->log_events(query).error().code, Code::kNotFound);
 }
 
-TEST_F(ServiceTest, AnInterruptedJobGoesBackToTheQueueAndRunsAgain) {
-  open_and_run();
-  create({.name = "a", .work_ms = 60000, .spot = true});
-  wait_until(*service_, "a", trains);
-  ASSERT_TRUE(service_->interrupt("a", "a test"));
-  const TrainingJob again = wait_until(*service_, "a", [](const TrainingJob& job) {
-    return job.attempts.number == 2 && trains(job);
-  });
-  EXPECT_EQ(again.secondary_status, "Training");
-  EXPECT_EQ(again.attempts.interruptions, 1);
-  ASSERT_TRUE(service_->stop("a"));
-  EXPECT_EQ(wait_for_end(*service_, "a").status, "Stopped");
-  EXPECT_EQ(starts("a"), "12");
-  EXPECT_EQ(service_->interrupt("a", "").error().code, Code::kFailedPrecondition);
-  EXPECT_EQ(service_->interrupt("nobody", "").error().code, Code::kNotFound);
-}
-
-TEST_F(ServiceTest, AnOnDemandJobTakesTheRoomOfASpotJobWhichComesBackAfterIt) {
-  options_.host = {2, 64, 0};
-  open_and_run();
-  create({.name = "spot-1", .work_ms = 60000, .spot = true});
-  create({.name = "spot-2", .work_ms = 60000, .spot = true});
-  wait_until(*service_, "spot-1", trains);
-  wait_until(*service_, "spot-2", trains);
-  create({.name = "spot-3", .spot = true});
-  create({.name = "on-demand", .work_ms = 60000});
-  const TrainingJob first = wait_until(*service_, "on-demand", trains);
-  EXPECT_EQ(first.secondary_status, "Training");
-  const TrainingJob victim = *service_->describe("spot-2");
-  EXPECT_THAT(victim.transitions[5].message,
-              HasSubstr("Spot interruption notice: on-demand job 'on-demand' needs the room"));
-  EXPECT_EQ(victim.secondary_status, "Pending") << "and not spot-3, which came later";
-  EXPECT_EQ(service_->describe("spot-1")->attempts.interruptions, 0);
-  ASSERT_TRUE(service_->stop("on-demand"));
-  wait_until(*service_, "spot-2", trains);
-  for (const char* name : {"spot-1", "spot-2"}) ASSERT_TRUE(service_->stop(name));
-  EXPECT_EQ(wait_for_end(*service_, "spot-3").status, "Completed");
-  EXPECT_EQ(starts("spot-2"), "12");
-}
-
-TEST_F(ServiceTest, AnInterruptThatWasCommittedAndNotPassedOnIsPassedOn) {
-  open_and_run();
-  create({.name = "a", .work_ms = 60000, .spot = true});
-  wait_until(*service_, "a", trains);
-  open();  // without run(): as if the process died right after the commit
-  ASSERT_TRUE(service_->interrupt("a", "a test"));
-  open_and_run();
-  const auto runs_again = [](const TrainingJob& job) {
-    return job.attempts.number == 2 && trains(job);
-  };
-  EXPECT_TRUE(runs_again(wait_until(*service_, "a", runs_again)));
-  ASSERT_TRUE(service_->stop("a"));
-  wait_for_end(*service_, "a");
-  EXPECT_EQ(starts("a"), "12");
-}
-
-TEST_F(ServiceTest, TheInterruptionModelOfAnInstanceTypeInterruptsEachAttemptAtItsTime) {
-  compute::InstanceType flaky;
-  flaky.name = "ml.flaky.1x";
-  flaky.interruption_trace = {0.02, 0.03};
-  options_.instances.types.push_back(flaky);
-  open_and_run();
-  create({.name = "a", .instance_type = "ml.flaky.1x", .work_ms = 60000, .spot = true});
-  create({.name = "b", .instance_type = "ml.flaky.1x", .work_ms = 60000});
-  const auto third = [](const TrainingJob& job) { return job.attempts.number == 3 && trains(job); };
-  const TrainingJob job = wait_until(*service_, "a", third);
-  EXPECT_EQ(job.attempts.interruptions, 2);
-  for (const char* name : {"a", "b"}) ASSERT_TRUE(service_->stop(name));
-  wait_for_end(*service_, "a");
-  EXPECT_EQ(wait_for_end(*service_, "b").attempts.interruptions, 0) << "it is not spot";
-}
-
-TEST_F(ServiceTest, MaxWaitEndsAJobInTheQueueAndOneThatRuns) {
-  options_.host = {1, 64, 0};
-  open_and_run();
-  create({.name = "blocks", .work_ms = 60000});
-  create({.name = "waits", .spot = true, .max_wait = 1});
-  EXPECT_EQ(wait_for_end(*service_, "waits").secondary_status, "MaxWaitTimeExceeded");
-  EXPECT_EQ(starts("waits"), "");
-  ASSERT_TRUE(service_->stop("blocks"));
-  wait_for_end(*service_, "blocks");
-  create({.name = "runs", .work_ms = 60000, .spot = true, .max_wait = 1});
-  EXPECT_EQ(wait_for_end(*service_, "runs").secondary_status, "MaxWaitTimeExceeded");
-  EXPECT_EQ(starts("runs"), "1");
-}
-
-TEST_F(ServiceTest, ALostAgentIsFollowedByAnotherAttemptWhereTheRequestSaysSo) {
-  open_and_run();
-  create({.name = "a", .outcome = "die-once", .retries = 2});
-  const TrainingJob job = wait_for_end(*service_, "a");
-  EXPECT_EQ(job.status, "Completed") << job.failure_reason;
-  EXPECT_EQ(job.attempts.retries, 1);
-  EXPECT_EQ(starts("a"), "12");
-  create({.name = "b", .outcome = "die-early", .retries = 1});
-  EXPECT_THAT(wait_for_end(*service_, "b").failure_reason, HasSubstr("3 agents were started"));
-  EXPECT_EQ(service_->describe("b")->attempts.retries, 1);
-  create({.name = "c", .outcome = "failed", .retries = 5});
-  EXPECT_EQ(wait_for_end(*service_, "c").attempts.retries, 0) << "that was the program's fault";
-}
-
-// A power cut took the journal's tail, of which the record knows.
 TEST_F(ServiceTest, AJournalThatLostItsTailDoesNotHangItsJob) {
   open_and_run();
   create({.name = "a", .work_ms = 60000});
