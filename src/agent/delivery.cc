@@ -7,8 +7,10 @@
 #include <map>
 
 #include "agent/archive.h"
+#include "agent/instances.h"
 #include "agent/volume_watch.h"
 #include "base/file.h"
+#include "compute/sandbox.h"
 
 namespace atelier::agent {
 namespace {
@@ -123,6 +125,28 @@ Result<void> Delivery::files(const std::string& folder, const std::string& name)
     if (!put) return put.error().within("upload of /opt/ml/" + folder + " to " + location.uri());
   }
   return {};
+}
+
+DeliveryOutcome deliver_results(objects::ObjectStore& store, const AgentSpec& spec,
+                                const std::filesystem::path& job_folder, const MlTree& tree,
+                                const StopRequest& stop, std::chrono::seconds packing_time,
+                                bool with_model) {
+  std::vector<MlTree> others;
+  for (const std::string& host : instance_hosts(job_folder)) {
+    if (host == spec.host) continue;
+    const auto owner = compute::program_identity(identity_name(spec, host));
+    Result<MlTree> opened = MlTree::open(instance_folder(job_folder, host) / "ml", owner);
+    if (!opened) return {opened.error(), {}, {}};
+    others.push_back(*std::move(opened));
+  }
+  std::vector<const MlTree*> trees{&tree};
+  for (const MlTree& other : others) trees.push_back(&other);
+  Delivery delivery{store, spec, std::move(trees), job_folder, stop, packing_time};
+  DeliveryOutcome outcome;
+  outcome.output = delivery.output();
+  if (with_model) outcome.model = delivery.model();
+  outcome.left_out = delivery.left_out();
+  return outcome;
 }
 
 }  // namespace atelier::agent

@@ -54,4 +54,15 @@ class Delivery {
   std::vector<std::string> left_out_;
 };
 
+struct DeliveryOutcome {
+  Result<void> model, output;
+  std::vector<std::string> left_out;
+};
+// Those of all instances of the job, whose first one has `tree`; without a model when the job
+// failed.
+DeliveryOutcome deliver_results(objects::ObjectStore& store, const AgentSpec& spec,
+                                const std::filesystem::path& job_folder, const MlTree& tree,
+                                const StopRequest& stop, std::chrono::seconds packing_time,
+                                bool with_model);
+
 }  // namespace atelier::agent

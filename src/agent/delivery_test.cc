@@ -4,10 +4,12 @@
 #include <thread>
 
 #include "agent/agent_test.h"
+#include "agent/volume_watch.h"
 
 namespace atelier::agent {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
@@ -90,6 +92,35 @@ TEST_F(DeliveryTest, AFirstStopLetsADeliveryFinish) {
   agent.join();
   EXPECT_EQ(last().kind, "completed") << last().message;
   EXPECT_TRUE(store_->head("out", "prefix/job-1/output/model.tar.gz"));
+}
+
+TEST_F(AgentTest, AModelThatCannotBeUploadedIsAClientErrorAndKept) {
+  spec_.output_s3_uri = "s3://no-such-bucket/x";
+  native("echo w > /opt/ml/model/weights");
+  const JournalEvent end = run();
+  EXPECT_EQ(end.kind, "failed");
+  EXPECT_THAT(end.message,
+              StartsWith("ClientError: upload of /opt/ml/model to s3://no-such-bucket/"));
+  EXPECT_TRUE(fs::exists(job_ / "ml/model/weights"));
+}
+
+TEST_F(AgentTest, AFileThatIsMostlyHolesIsRefusedByItsNameSizeAndLimit) {
+  for (const int volume : {0, 1}) {
+    fs::remove_all(job_);
+    make_folders(job_ / "logs").value();
+    spec_.volume_gib = volume;
+    if (largest_copy(spec_, job_).value().bytes > std::uint64_t{4} << 40) continue;  // a large disk
+    spec_.checkpoints = {"s3://data/ckpt", "/opt/ml/checkpoints"};
+    native("cd /opt/ml; truncate -s 4T model/x checkpoints/y; echo small > checkpoints/z");
+    const JournalEvent end = run();
+    EXPECT_EQ(end.kind, "failed");
+    EXPECT_THAT(end.message,
+                StartsWith("ClientError: '/opt/ml/model/x' has 4398046511104 bytes: "));
+    EXPECT_THAT(end.message,
+                HasSubstr(volume > 0 ? "VolumeSizeInGB is 1, a limit of 1073741824 bytes"
+                                     : "the disk has a size of "));
+    EXPECT_THAT(keys("data"), ElementsAre("ckpt/z"));
+  }
 }
 
 }  // namespace

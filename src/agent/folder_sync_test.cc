@@ -13,9 +13,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <random>
 
+#include "base/time.h"
 #include "objects/testing.h"
 
 namespace atelier::agent {
@@ -26,6 +28,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using Files = std::map<std::string, std::string>;
+
+// The machine's clock, and what a test puts it ahead by.
+class AheadClock final : public Clock {
+ public:
+  [[nodiscard]] Time now() const override { return system_clock().now() + ahead.load(); }
+  [[nodiscard]] std::chrono::steady_clock::time_point steady() const override {
+    return system_clock().steady();
+  }
+  std::atomic<std::chrono::seconds> ahead = std::chrono::seconds{0};
+};
 
 class FolderSyncTest : public testing::Test {
  protected:
@@ -75,7 +87,8 @@ class FolderSyncTest : public testing::Test {
   }
 
   TempFolder folder_ = TempFolder::create().value();
-  objects::testing::EmbeddedS3 s3_{folder_.path() / "s3"};
+  AheadClock clock_;
+  objects::testing::EmbeddedS3 s3_{folder_.path() / "s3", {}, clock_};
   std::unique_ptr<objects::ObjectStore> store_ = objects::make_s3_client(s3_.endpoint());
   MlTree tree_ = MlTree::open(folder_.path() / "ml", {geteuid(), getegid()}).value();
   fs::path local_ = folder_.path() / "ml/checkpoints";
@@ -267,7 +280,7 @@ TEST_F(FolderSyncTest, OfAFileAndAFolderOfOneNameTheNewerIsRestored) {
   store_->put("ckpt", "job-1/a", "older", {}).value();
   store_->put("ckpt", "job-1/b/c/d", "older", {}).value();
   store_->put("ckpt", "job-1/ab", "beside them", {}).value();
-  usleep(1'100'000);  // listings have seconds
+  clock_.ahead = std::chrono::seconds{2};  // listings have seconds
   store_->put("ckpt", "job-1/a/x", "newer", {}).value();
   store_->put("ckpt", "job-1/b", "newer", {}).value();
   open()->restore({}).value();

@@ -12,6 +12,7 @@
 #include "agent/archive.h"
 #include "agent/attempt_clock.h"
 #include "agent/checkpoints.h"
+#include "agent/clean_up.h"
 #include "agent/delivery.h"
 #include "agent/infra_check.h"
 #include "agent/instances.h"
@@ -35,33 +36,6 @@ namespace {
 // Who waits for the room of an interrupted job does not wait longer for its last checkpoint, should
 // S3 be away.
 constexpr std::chrono::minutes kInterruptedCopies{10};
-
-// The job is over: the user's data in S3 is the copy that counts. What could not be uploaded stays
-// where someone can fetch it. "tmp" goes last: while it is there, the cleaning is not done
-// (needs_cleaning()).
-Result<void> clean_up_instance(const fs::path& folder, const Outcome& outcome) {
-  for (const char* file : {"model.tar.gz", "output.tar.gz"}) unlink((folder / file).c_str());
-  AttemptClock::remove(folder);
-  TRY(remove_checkpoints(folder, outcome.delivered));
-  if (outcome.delivered) {
-    TRY(remove_tree(folder / "ml"));
-  } else {
-    TRY(remove_tree(folder / "ml" / "input"));
-    TRY(remove_tree(folder / "ml" / "code"));
-  }
-  return remove_tree(folder / "tmp");
-}
-
-// Of all instances, the leader last: it is the one that is looked at.
-Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
-  std::vector<std::string> hosts = instance_hosts(folder);
-  std::ranges::reverse(hosts);
-  for (const std::string& host : hosts) {
-    compute::remove_leavings(sandbox_name(folder.filename().string(), host));
-    TRY(clean_up_instance(instance_folder(folder, host), outcome));
-  }
-  return {};
-}
 
 class JobRun {
  public:
@@ -263,20 +237,7 @@ class JobRun {
   }
 
   Result<Outcome> run_script() {
-    ScriptInput input;
-    input.hyperparameters = spec_.hyperparameters;
-    input.resource_config_json = resource_config_json(spec_);
-    input.input_data_config_json = input_data_config_json(spec_);
-    input.environment = platform_environment(spec_);
-    if (!spec_.runtime.program.empty()) input.python = spec_.runtime.program.front();
-    input.framework_module = spec_.runtime.framework_module;
-    input.framework_version = spec_.runtime.framework_version;
-    input.region = spec_.region;
-    input.master_port = master_port(spec_.network_slot);
-    input.num_cpus = job_cpus(spec_);
-    input.has_mpirun = spec_.runtime.has_mpi;
-    input.pip_advice = job_pip_setup(spec_).advice;
-    const Result<ScriptJob> job = read_script_job(input);
+    const Result<ScriptJob> job = read_script_job(script_input(spec_));
     if (!job) return job.error().within("ClientError");
     for (const std::string& words : job->warnings) TRY(journal_.append_soon("warning", words));
     const Result<void> fetched = inputs().fetch_source(job->source);
@@ -318,16 +279,6 @@ class JobRun {
     return ended(end, collector);
   }
 
-  // Where what the program writes lands on the host's disk.
-  [[nodiscard]] std::vector<fs::path> written_places() const {
-    std::vector<fs::path> places{folder_ / "ml", folder_ / "tmp", folder_ / "logs",
-                                 folder_ / "metrics.jsonl"};
-    for (const compute::BindMount& mount : checkpoint_mounts(spec_, folder_)) {
-      places.push_back(mount.host);
-    }
-    return places;
-  }
-
   // The program itself; "training" is in the journal before it begins.
   Result<ProgramEnd> run(compute::SandboxSpec sandbox,
                          const std::function<void(std::string_view)>& on_line) {
@@ -337,7 +288,7 @@ class JobRun {
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
     if (network_) sandbox.network = &*network_;
-    const VolumeWatch volume{written_places(), warm_folders(spec_),
+    const VolumeWatch volume{written_places(spec_, folder_), warm_folders(spec_),
                              static_cast<std::uint64_t>(spec_.volume_gib) << 30,
                              [this] { return end_early(folder_, spec_.attempt).has_value(); }};
     Result<ProgramEnd> end = run_program(std::move(sandbox), *limits_, stop_, *log_, on_line);
@@ -442,19 +393,10 @@ class JobRun {
     // First: it is what a next attempt needs.
     const Result<void> checkpoints = finish_checkpoints(outcome);
     if (!leads(spec_)) return checkpoints;
-    std::vector<MlTree> others;
-    for (const std::string& host : instance_hosts(folder_)) {
-      if (host == spec_.host) continue;
-      const auto owner = compute::program_identity(identity_name(spec_, host));
-      others.push_back(TRY(MlTree::open(instance_folder(folder_, host) / "ml", owner)));
-    }
-    std::vector<const MlTree*> trees{&tree_};
-    for (const MlTree& tree : others) trees.push_back(&tree);
-    Delivery delivery{store(), spec_, std::move(trees), folder_, stop_, packing_time(outcome)};
-    const Result<void> output = delivery.output();
-    const Result<void> model = outcome.kind == "failed" ? Result<void>{} : delivery.model();
+    const DeliveryOutcome results = deliver_results(
+        store(), spec_, folder_, tree_, stop_, packing_time(outcome), outcome.kind != "failed");
     std::optional<Error> failure;
-    for (const Result<void>* part : {&model, &checkpoints, &output}) {
+    for (const Result<void>* part : {&results.model, &checkpoints, &results.output}) {
       if (*part) continue;
       if (failure) {
         failure->message += "; " + part->error().message;
@@ -462,7 +404,7 @@ class JobRun {
         failure = part->error();
       }
     }
-    TRY(warn_of_left_out(delivery.left_out()));
+    TRY(warn_of_left_out(results.left_out));
     if (failure) return *failure;
     return {};
   }

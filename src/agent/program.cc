@@ -154,4 +154,31 @@ std::vector<std::string> program_argv(const AgentSpec& spec) {
   return argv;
 }
 
+std::vector<std::filesystem::path> written_places(const AgentSpec& spec,
+                                                  const std::filesystem::path& job_folder) {
+  std::vector<std::filesystem::path> places{job_folder / "ml", job_folder / "tmp",
+                                            job_folder / "logs", job_folder / "metrics.jsonl"};
+  for (const compute::BindMount& mount : checkpoint_mounts(spec, job_folder)) {
+    places.push_back(mount.host);
+  }
+  return places;
+}
+
+ScriptInput script_input(const AgentSpec& spec) {
+  ScriptInput input;
+  input.hyperparameters = spec.hyperparameters;
+  input.resource_config_json = resource_config_json(spec);
+  input.input_data_config_json = input_data_config_json(spec);
+  input.environment = platform_environment(spec);
+  if (!spec.runtime.program.empty()) input.python = spec.runtime.program.front();
+  input.framework_module = spec.runtime.framework_module;
+  input.framework_version = spec.runtime.framework_version;
+  input.region = spec.region;
+  input.master_port = master_port(spec.network_slot);
+  input.num_cpus = job_cpus(spec);
+  input.has_mpirun = spec.runtime.has_mpi;
+  input.pip_advice = job_pip_setup(spec).advice;
+  return input;
+}
+
 }  // namespace atelier::agent

@@ -4,7 +4,9 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "agent/script_mode.h"
 #include "agent/spec.h"
 #include "compute/sandbox.h"
 
@@ -25,5 +27,12 @@ compute::PipSetup job_pip_setup(const AgentSpec& spec);
 
 // CPUs that the job may use: the count that its programs are told.
 int job_cpus(const AgentSpec& spec);
+
+// Where what the program writes lands on the host's disk.
+std::vector<std::filesystem::path> written_places(const AgentSpec& spec,
+                                                  const std::filesystem::path& job_folder);
+
+// What the toolkit's rules (agent/script_mode.h) are given to plan a script's run with.
+ScriptInput script_input(const AgentSpec& spec);
 
 }  // namespace atelier::agent
