@@ -23,12 +23,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The shape that a user's own file has. Sizes are those of the instance types' pages; prices are
-// the on-demand list of us-west-2 for training, rounded, and only as good as their date: they serve
-// for comparing jobs with each other, not for an invoice.
+// The shape that a user's own file has. Sizes are those of the instance types' pages. Prices are
+// the on-demand list of us-west-2 for training at their date, rounded, as they were remembered and
+// not looked up: they serve for comparing jobs with each other, not for an invoice. There are no
+// spot prices: those change by the hour and by the zone, so that none would be true.
 constexpr std::string_view kBuiltin = R"(
 currency = "USD"
-price_date = "2024"
+price_date = "2024-01-01"
 strict = false
 [instances]
 "ml.t3.medium"     = { vcpus = 2,  memory_gib = 4,    price_per_hour = 0.05 }

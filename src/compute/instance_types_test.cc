@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/time.h"
 
 namespace atelier::compute {
 namespace {
@@ -14,7 +15,8 @@ TEST(InstanceTypes, TheBuiltInTableKnowsTheArticlesInstance) {
   EXPECT_EQ(type->vcpus, 96);
   EXPECT_EQ(type->gpus, 8);
   EXPECT_GT(type->price_per_hour, 0);
-  EXPECT_FALSE(builtin_instance_table().price_date.empty());
+  EXPECT_TRUE(parse_iso8601(builtin_instance_table().price_date + "T00:00:00Z"));
+  EXPECT_EQ(builtin_instance_table().interruption_notice, std::chrono::seconds{120});
 }
 
 TEST(InstanceTypes, SizesByPatternNeedNoLine) {

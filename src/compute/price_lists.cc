@@ -88,7 +88,7 @@ Result<std::vector<PriceList>> parse_price_lists(std::string_view text) {
 const std::vector<PriceList>& builtin_price_lists() {
   static const std::vector<PriceList> lists = [] {
     const InstanceTable& table = builtin_instance_table();
-    PriceList list{"Amazon SageMaker training on demand, us-west-2, rounded",
+    PriceList list{"Amazon SageMaker training on demand, us-west-2, rounded, not looked up",
                    table.currency,
                    table.price_date,
                    {}};

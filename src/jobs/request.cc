@@ -204,6 +204,13 @@ void plan_stopping(const json::value& request, Plan& plan) {
                       "MaxRuntimeInSeconds and a day.",
                       plan.terms.max_wait.count()));
     }
+    if (plan.terms.price_per_hour > 0 &&
+        plan.terms.spot_price_per_hour >= plan.terms.price_per_hour) {
+      plan.warnings.push_back(fmt::format(
+          "Managed spot training saves nothing: the instance table has no spot price of {} "
+          "(spot_price_per_hour in instances.toml).",
+          plan.terms.instance_type));
+    }
     if (find_object(request, "CheckpointConfig") == nullptr) {
       plan.warnings.emplace_back(
           "Managed spot training without CheckpointConfig: after an interruption the job starts "

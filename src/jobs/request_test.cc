@@ -12,6 +12,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 // The request of a channel, an output and one instance, as the SDK sends it; tests change members.
 json::object request() {
@@ -67,6 +68,7 @@ TEST_F(RequestTest, APlainRequestBecomesASpec) {
   EXPECT_EQ(spec.channels[0].s3_uri, "s3://data/train/");
   EXPECT_EQ(spec.channels[0].content_type, "application/x-image");
   EXPECT_EQ(spec.max_runtime, std::chrono::seconds{3600});
+  EXPECT_EQ(spec.stop_grace, std::chrono::seconds{120});  // as SageMaker's
   EXPECT_EQ(planned->model_uri, "s3://out/prefix/a/output/model.tar.gz");
   EXPECT_EQ(spec.output_s3_uri, "s3://out/prefix");
   EXPECT_EQ(planned->allocation.vcpus, 2);
@@ -143,6 +145,7 @@ TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {
   EXPECT_THAT(
       plan(object)->warnings,
       ::testing::UnorderedElementsAre(HasSubstr("MaxWaitTimeInSeconds is not given: 90000"),
+                                      HasSubstr("the instance table has no spot price of ml."),
                                       HasSubstr("without CheckpointConfig"), HasSubstr("Profiler"),
                                       HasSubstr("KmsKeyId"), HasSubstr("FastFile")));
 }
@@ -160,6 +163,15 @@ TEST_F(RequestTest, OutputsGoWhereTheJobMayWriteThem) {
     EXPECT_EQ(planned->spec.output_s3_uri, place);
     EXPECT_EQ(planned->spec.tensorboard->s3_uri, place);
   }
+}
+
+TEST_F(RequestTest, ASpotJobWithASpotPriceIsToldOfNoMissingOne) {
+  json::object object = request();
+  object["EnableManagedSpotTraining"] = true;
+  for (compute::InstanceType& type : instances_.types) {
+    type.spot_price_per_hour = type.price_per_hour / 3;
+  }
+  EXPECT_THAT(plan(object)->warnings, Not(Contains(HasSubstr("spot price"))));
 }
 
 TEST_F(RequestTest, FoldersThatAreCopiedWhileTheJobRunsGetTheirPlaces) {
