@@ -77,6 +77,18 @@ TEST_F(AgentTest, APythonScriptRunsAsTheToolkitRunsIt) {
   EXPECT_EQ(untar("prefix/job-1/output/model.tar.gz"), "./m:model\n");
 }
 
+TEST_F(AgentTest, AScriptIsToldHowManyGpusItHas) {
+  const fs::path devices = folder_.path() / "dev";
+  make_folders(devices).value();
+  for (const char* name : {"nvidia0", "nvidia1", "nvidiactl"}) std::ofstream{devices / name};
+  script({{"train.py", "import os; print('gpus', os.environ['SM_NUM_GPUS'])\n"}}, "train.py");
+  spec_.gpus = 2;
+  spec_.device_folder = devices.string();
+  spec_.gpu_folder = (folder_.path() / ".gpus").string();
+  EXPECT_EQ(run().kind, "completed") << log();
+  EXPECT_THAT(log(), HasSubstr("gpus 2\n"));
+}
+
 TEST_F(AgentTest, AScriptsExceptionIsTheReason) {
   script({{"train.py", "print('begin')\nraise ValueError('no pictures in /opt/ml')\n"}},
          "train.py");

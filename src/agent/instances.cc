@@ -69,6 +69,7 @@ std::vector<InstanceSpec> instances_of(const AgentSpec& spec) {
   only.instance_type = spec.instance_type;
   only.vcpus = spec.vcpus;
   only.memory_gib = spec.memory_gib;
+  only.gpus = spec.gpus;
   return {only};
 }
 
@@ -85,6 +86,7 @@ AgentSpec spec_of_instance(const AgentSpec& job, const InstanceSpec& instance) {
   spec.instance_type = instance.instance_type;
   spec.vcpus = instance.vcpus;
   spec.memory_gib = instance.memory_gib;
+  spec.gpus = instance.gpus;
   const std::string first = fmt::format("/{}-", kLeader);
   const std::size_t at = spec.log_stream.rfind(first);
   if (at != std::string::npos) {

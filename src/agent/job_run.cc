@@ -14,6 +14,7 @@
 #include "agent/checkpoints.h"
 #include "agent/clean_up.h"
 #include "agent/delivery.h"
+#include "agent/gpus.h"
 #include "agent/infra_check.h"
 #include "agent/instances.h"
 #include "agent/job_inputs.h"
@@ -100,6 +101,11 @@ class JobRun {
   Result<Outcome> prepare_and_run() {
     Result<void> prepared = prepare();
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
+    Result<Gpus> gpus = Gpus::take(spec_, stop_, *log_);
+    if (!gpus && gpus.error().code == Code::kCancelled) return gpus.error();
+    if (!gpus) return gpus.error().within("InternalServerError: taking the job's GPUs");
+    gpus_ = *std::move(gpus);
+    spec_.gpu_numbers = gpus_.numbers();
     TRY(check_host());
     TRY(stopped_yet());
     // Their agents went on when the leader's was killed; they can not be joined again.
@@ -445,6 +451,7 @@ class JobRun {
   StopRequest stop_;
   std::unique_ptr<JobLog> log_;
   std::unique_ptr<Members> members_;
+  Gpus gpus_;
   std::optional<NetworkSlot> slot_;
   std::optional<compute::SharedNetwork> network_;
   std::optional<Time> ended_;                    // the program

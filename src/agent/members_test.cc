@@ -229,6 +229,34 @@ TEST_F(MembersTest, OneThatFailsEndsTheOthersAndIsTheCause) {
   EXPECT_THAT(log("algo-2"), HasSubstr("asked to stop"));
 }
 
+// Files stand for the devices: what is shown is who gets which, not that CUDA runs.
+TEST_F(MembersTest, EachInstanceHasGpusOfItsOwnAndSeesNoOther) {
+  const fs::path devices = folder_.path() / "dev";
+  fs::create_directories(devices / "nvidia-caps");
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"}) {
+    std::ofstream{devices / name} << "this is " << name << "\n";
+  }
+  program(
+      "export LC_ALL=C; cat /dev/nvidia[0-9]; echo $(cd /dev && ls -d nvidia*); echo "
+      "$CUDA_VISIBLE_DEVICES");
+  for (InstanceSpec& instance : spec_.instances) instance.gpus = 1;
+  spec_.gpus = 1;
+  spec_.device_folder = devices.string();
+  spec_.gpu_folder = (folder_.path() / ".gpus").string();
+  const UniqueFd of_another_job = [&] {
+    fs::create_directories(spec_.gpu_folder);
+    return lock_file(fs::path{spec_.gpu_folder} / "1").value();
+  }();
+  launch();
+  EXPECT_EQ(end().kind, "completed") << all_logs();
+  const bool first = log("algo-1").find("this is nvidia0\n") != std::string::npos;
+  const auto seen = [](const std::string& gpu) {
+    return "this is " + gpu + "\nnvidia-caps nvidia-uvm " + gpu + " nvidiactl\n0\n";
+  };
+  EXPECT_THAT(log("algo-1"), HasSubstr(seen(first ? "nvidia0" : "nvidia2")));
+  EXPECT_THAT(log("algo-2"), HasSubstr(seen(first ? "nvidia2" : "nvidia0")));
+}
+
 TEST_F(MembersTest, AStopReachesAll) {
   program("trap 'echo asked to stop; exit 0' TERM; echo ready; while :; do sleep 0.1; done");
   launch();

@@ -1,14 +1,19 @@
 #include "agent/program.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 #include <thread>
 
 #include "agent/checkpoints.h"
 #include "agent/instances.h"
 #include "agent/network_slot.h"
 #include "agent/warm_folder.h"
+#include "compute/gpus.h"
 
 namespace atelier::agent {
 namespace {
@@ -17,6 +22,20 @@ constexpr const char* kCaInside = "/etc/ssl/atelier-ca.pem";
 
 bool is_below(const std::string& path, const std::string& folder) {
   return path.size() > folder.size() && path.rfind(folder, 0) == 0 && path[folder.size()] == '/';
+}
+
+std::vector<compute::BindMount> gpu_devices(const AgentSpec& spec) {
+  std::vector<std::string> names;
+  for (const int number : spec.gpu_numbers) names.push_back(fmt::format("nvidia{}", number));
+  if (!names.empty()) {
+    const compute::GpuDevices there = compute::find_gpus(spec.device_folder);
+    names.insert(names.end(), there.shared.begin(), there.shared.end());
+  }
+  std::vector<compute::BindMount> devices;
+  for (const std::string& name : names) {
+    devices.push_back({std::filesystem::path{spec.device_folder} / name, "/dev/" + name, true});
+  }
+  return devices;
 }
 
 bool in_system(const std::string& path) {
@@ -83,6 +102,13 @@ std::map<std::string, std::string> platform_environment(const AgentSpec& spec) {
       environment["PATH"] = program.parent_path().string() + ":" + environment["PATH"];
     }
   }
+  // A program counts the GPUs that it sees from zero, whichever of the host's they are.
+  if (!spec.gpu_numbers.empty()) {
+    std::vector<std::size_t> seen(spec.gpu_numbers.size());
+    std::iota(seen.begin(), seen.end(), std::size_t{0});
+    environment["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(seen, ","));
+    environment["NVIDIA_VISIBLE_DEVICES"] = "all";  // of these, as in the framework images
+  }
   // torchrun's own default is one port for the whole host.
   if (spec.network_slot > 0) {
     environment["PET_MASTER_PORT"] = std::to_string(master_port(spec.network_slot));
@@ -134,6 +160,7 @@ compute::SandboxSpec sandbox_spec(const AgentSpec& spec, const std::filesystem::
   compute::PipSetup pip = job_pip_setup(spec);
   sandbox.mounts.insert(sandbox.mounts.end(), pip.mounts.begin(), pip.mounts.end());
   sandbox.files.emplace("/etc/pip.conf", std::move(pip.configuration));
+  sandbox.devices = gpu_devices(spec);
   sandbox.network_isolation = spec.network_isolation;
   sandbox.vcpus = spec.vcpus;
   sandbox.memory_gib = spec.memory_gib;
@@ -176,6 +203,7 @@ ScriptInput script_input(const AgentSpec& spec) {
   input.region = spec.region;
   input.master_port = master_port(spec.network_slot);
   input.num_cpus = job_cpus(spec);
+  input.num_gpus = static_cast<int>(spec.gpu_numbers.size());
   input.has_mpirun = spec.runtime.has_mpi;
   input.pip_advice = job_pip_setup(spec).advice;
   return input;

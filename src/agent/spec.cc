@@ -137,9 +137,19 @@ json::array instances_to_json(const std::vector<InstanceSpec>& instances) {
                                 {"group", instance.group},
                                 {"instance_type", instance.instance_type},
                                 {"vcpus", instance.vcpus},
-                                {"memory_gib", instance.memory_gib}});
+                                {"memory_gib", instance.memory_gib},
+                                {"gpus", instance.gpus}});
   }
   return list;
+}
+
+void read_gpus(Reader& reader, int& gpus) {
+  double number = 0;
+  reader.number("gpus", number);
+  if (number > 1024 || number != std::floor(number)) {
+    reader.fail("gpus", "a whole number, 1024 at most");
+  }
+  gpus = static_cast<int>(std::min(number, 1024.0));
 }
 
 void read_instance(Reader& reader, InstanceSpec& instance) {
@@ -148,6 +158,7 @@ void read_instance(Reader& reader, InstanceSpec& instance) {
   reader.text("instance_type", instance.instance_type);
   reader.number("vcpus", instance.vcpus);
   reader.number("memory_gib", instance.memory_gib);
+  read_gpus(reader, instance.gpus);
 }
 
 json::object channel_to_json(const ChannelSpec& channel) {
@@ -292,6 +303,9 @@ std::string to_json(const AgentSpec& spec) {
                    {"instance_type", spec.instance_type},
                    {"vcpus", spec.vcpus},
                    {"memory_gib", spec.memory_gib},
+                   {"gpus", spec.gpus},
+                   {"device_folder", spec.device_folder},
+                   {"gpu_folder", spec.gpu_folder},
                    {"volume_gib", spec.volume_gib},
                    {"network_isolation", spec.network_isolation},
                    {"infra_check", spec.infra_check},
@@ -355,6 +369,9 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   reader.text("instance_type", spec.instance_type);
   reader.number("vcpus", spec.vcpus);
   reader.number("memory_gib", spec.memory_gib);
+  read_gpus(reader, spec.gpus);
+  reader.text("device_folder", spec.device_folder);
+  reader.text("gpu_folder", spec.gpu_folder);
   double volume = 0;
   reader.number("volume_gib", volume);
   if (volume > 1e6) reader.fail("volume_gib", "1000000 at most");

@@ -73,6 +73,7 @@ struct InstanceSpec {
   std::string instance_type{};
   double vcpus = 0;
   double memory_gib = 0;
+  int gpus = 0;
 };
 
 struct AgentSpec {
@@ -102,7 +103,12 @@ struct AgentSpec {
   std::string instance_type;
   double vcpus = 0;
   double memory_gib = 0;
-  int volume_gib = 0;  // what the program may write below /opt/ml and /tmp; 0: no limit
+  int gpus = 0;
+  // Where the host's device files are, and where agents lock the GPUs that they have.
+  std::string device_folder = "/dev";
+  std::string gpu_folder;
+  std::vector<int> gpu_numbers{};  // of the host's, once its agent has them; not in the JSON
+  int volume_gib = 0;              // what the program may write below /opt/ml and /tmp; 0: no limit
   bool network_isolation = false;
   bool infra_check = false;  // look at the sandbox, the disk and the GPUs before the program starts
   compute::PackageSource packages;

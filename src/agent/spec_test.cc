@@ -26,6 +26,10 @@ AgentSpec full_spec() {
   spec.instance_type = "ml.m5.xlarge";
   spec.vcpus = 1.5;
   spec.memory_gib = 4;
+  spec.gpus = 2;
+  spec.device_folder = "/other/dev";
+  spec.gpu_folder = "/data/jobs/.gpus";
+  spec.instances = {{.host = "algo-1", .gpus = 2}, {.host = "algo-2", .gpus = 1}};
   spec.network_isolation = true;
   spec.output_s3_uri = "s3://out/x";
   spec.compress_output = false;
@@ -45,6 +49,10 @@ TEST(AgentSpec, ComesBackFromJsonAsItWas) {
   EXPECT_EQ(parsed.credentials_uri, "http://127.0.0.1:1/keys");
   EXPECT_EQ(parsed.credentials_ticket, "ticket");
   EXPECT_EQ(parsed.channels[0].content_type, "image/jpeg");
+  EXPECT_EQ(parsed.gpus, 2);
+  EXPECT_EQ(parsed.instances[1].gpus, 1);
+  EXPECT_EQ(parsed.device_folder, "/other/dev");
+  EXPECT_EQ(parsed.gpu_folder, "/data/jobs/.gpus");
   EXPECT_EQ(parsed.max_runtime, std::chrono::seconds{77});
   EXPECT_EQ(parsed.runtime.folders[0], "/opt/torch");
   EXPECT_EQ(parsed.warm_pool, "/data/warm/job-0.f00d");
@@ -58,6 +66,8 @@ TEST(AgentSpec, ARefusalNamesTheMember) {
   };
   EXPECT_EQ(refused("\"vcpus\":1.5E0", "\"vcpus\":\"two\""),
             "spec.vcpus has to be a number that is not negative");
+  EXPECT_EQ(refused("\"gpus\":1", "\"gpus\":1.5"),
+            "spec.instances.gpus has to be a whole number, 1024 at most");
   EXPECT_EQ(refused("\"kind\":\"built-in\"", "\"kind\":\"magic\""),
             "spec.runtime.kind has to be script or built-in");
   EXPECT_EQ(refused("\"job_name\":\"job-1\"", "\"job_name\":\"../x\""),

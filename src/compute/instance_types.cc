@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "compute/gpus.h"
 
 // Without exceptions a failed parse comes back as a value; header-only keeps a shared library out.
 #define TOML_EXCEPTIONS 0
@@ -190,19 +191,6 @@ double allowed_memory_gib() {
   return bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
-int count_gpus() {
-  std::error_code failure;
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator("/dev", failure)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("nvidia") && name.size() > 6 &&
-        std::ranges::all_of(name.substr(6), [](char c) { return c >= '0' && c <= '9'; })) {
-      ++count;
-    }
-  }
-  return count;
-}
-
 }  // namespace
 
 Result<InstanceTable> parse_instance_table(std::string_view text) {
@@ -311,8 +299,9 @@ std::optional<std::chrono::milliseconds> next_interruption(const InstanceType& t
   return std::chrono::milliseconds{static_cast<std::int64_t>(seconds * 1000)};
 }
 
-HostCapacity host_capacity() {
-  return HostCapacity{allowed_cpus(), allowed_memory_gib(), count_gpus()};
+HostCapacity host_capacity(const fs::path& devices) {
+  return HostCapacity{allowed_cpus(), allowed_memory_gib(),
+                      static_cast<int>(find_gpus(devices).numbers.size())};
 }
 
 Result<Allocation> allocate(const InstanceType& type, const HostCapacity& host, bool strict) {

@@ -53,7 +53,8 @@ struct HostCapacity {
   double memory_gib = 0;
   int gpus = 0;
 };
-HostCapacity host_capacity();
+// GPUs are those whose device files are there.
+HostCapacity host_capacity(const std::filesystem::path& devices = "/dev");
 
 // What a job really gets: the type cut down to the host, with a sentence for each cut.
 struct Allocation {

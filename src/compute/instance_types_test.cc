@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/file.h"
 #include "base/time.h"
+#include "compute/gpus.h"
 
 namespace atelier::compute {
 namespace {
@@ -83,6 +86,20 @@ TEST(InstanceTypes, TheHostHasSomethingToGive) {
   EXPECT_GT(host.vcpus, 0);
   EXPECT_GT(host.memory_gib, 0);
   EXPECT_GE(host.gpus, 0);
+}
+
+TEST(InstanceTypes, GpusAreThoseWithADeviceFileAndADriver) {
+  const TempFolder devices = TempFolder::create().value();
+  for (const char* name : {"nvidia10", "nvidia0", "nvidia-uvm", "nvidia", "nvidia1x"}) {
+    std::ofstream{devices.path() / name};
+  }
+  EXPECT_EQ(host_capacity(devices.path()).gpus, 0);
+  std::ofstream{devices.path() / "nvidiactl"};
+  EXPECT_EQ(host_capacity(devices.path()).gpus, 2);
+  const GpuDevices found = find_gpus(devices.path());
+  EXPECT_EQ(found.numbers, (std::vector<int>{0, 10}));
+  EXPECT_EQ(found.shared, (std::vector<std::string>{"nvidiactl", "nvidia-uvm"}));
+  EXPECT_TRUE(find_gpus(devices.path() / "none").numbers.empty());
 }
 
 TEST(Interruptions, ATableNamesPricesNoticeAndHowOftenSpotJobsAreInterrupted) {

@@ -33,7 +33,8 @@ struct SandboxSpec {
   std::vector<std::string> argv;                   // argv[0] is a path inside
   std::map<std::string, std::string> environment;  // nothing is inherited
   std::filesystem::path ml_folder;                 // becomes /opt/ml, writable
-  std::vector<BindMount> mounts;  // besides the system folders, read-only by default
+  std::vector<BindMount> mounts;   // besides the system folders, read-only by default
+  std::vector<BindMount> devices;  // files of /dev that the program may use, besides the usual ones
   // Small read-only files by their path inside, besides those of /etc that every program gets.
   std::map<std::string, std::string> files;
   std::filesystem::path working_folder = "/opt/ml";

@@ -141,7 +141,8 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
   plan.spec.cache_bytes = options_.cache_bytes;
   if (!job.warm.name.empty()) plan.spec.warm_pool = pool_folder(job.warm.name).string();
   plan.spec.log_stream = job.log_stream;
-  grant(plan, job.vcpus, job.memory_gib);
+  plan.spec.gpu_folder = (options_.folder / ".gpus").string();
+  grant(plan, job.vcpus, job.memory_gib, job.gpus);
   plan.spec.attempt = job.attempts.number;
   plan.spec.journal_floor = job.journal_sequence;
   plan.spec.interruption_notice = options_.instances.interruption_notice;

@@ -175,6 +175,7 @@ Result<void> plan_resources(const json::value& request, const PlanContext& conte
   plan.spec.instance_type = first.instance_type;
   plan.spec.vcpus = first.vcpus;
   plan.spec.memory_gib = first.memory_gib;
+  plan.spec.gpus = first.gpus;
   plan.terms.instance_type = first.instance_type;
   plan.terms.instance_count = static_cast<int>(instances.instances.size());
   plan.terms.price_per_hour = instances.price_per_hour;
@@ -323,7 +324,7 @@ std::chrono::seconds keep_alive_of(const json::value& request) {
       find_int(member(request, "ResourceConfig"), "KeepAlivePeriodInSeconds").value_or(0)};
 }
 
-void grant(Plan& plan, double vcpus, double memory_gib) {
+void grant(Plan& plan, double vcpus, double memory_gib, int gpus) {
   const double cpu_part = plan.allocation.vcpus > 0 ? vcpus / plan.allocation.vcpus : 1;
   const double memory_part =
       plan.allocation.memory_gib > 0 ? memory_gib / plan.allocation.memory_gib : 1;
@@ -333,6 +334,12 @@ void grant(Plan& plan, double vcpus, double memory_gib) {
   }
   plan.spec.vcpus *= cpu_part;
   plan.spec.memory_gib *= memory_part;
+  int left = gpus;
+  for (agent::InstanceSpec& instance : plan.spec.instances) {
+    instance.gpus = std::min(instance.gpus, left);
+    left -= instance.gpus;
+  }
+  plan.spec.gpus = plan.spec.instances.empty() ? gpus : plan.spec.instances.front().gpus;
 }
 
 }  // namespace atelier::jobs

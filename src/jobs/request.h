@@ -44,6 +44,6 @@ std::chrono::seconds keep_alive_of(const boost::json::value& request);
 
 // Gives the instances their parts of what the job was granted, should the table of instance types
 // say something else by now.
-void grant(Plan& plan, double vcpus, double memory_gib);
+void grant(Plan& plan, double vcpus, double memory_gib, int gpus);
 
 }  // namespace atelier::jobs

@@ -85,8 +85,17 @@ Result<void> fit(InstancesPlan& plan, const compute::HostCapacity& host, bool st
   }
   total.vcpus *= cpu_part;
   total.memory_gib *= memory_part;
-  total.gpus = std::min(total.gpus, host.gpus);
-  total.warnings.push_back(wish + ": each gets its part of that.");
+  std::string parts = ": each gets its part of that";
+  if (total.gpus > host.gpus) {
+    int granted = 0;
+    for (agent::InstanceSpec& instance : plan.instances) {
+      instance.gpus = instance.gpus * host.gpus / total.gpus;
+      granted += instance.gpus;
+    }
+    total.gpus = granted;
+    parts += fmt::format(", {} {} GPUs", plan.instances.front().host, plan.instances.front().gpus);
+  }
+  total.warnings.push_back(wish + parts + ".");
   return {};
 }
 
@@ -107,6 +116,7 @@ Result<InstancesPlan> plan_instances(const json::value& resources,
       instance.instance_type = type.name;
       instance.vcpus = each.vcpus;
       instance.memory_gib = each.memory_gib;
+      instance.gpus = each.gpus;
       plan.total.vcpus += each.vcpus;
       plan.total.memory_gib += each.memory_gib;
       plan.total.gpus += each.gpus;

@@ -58,6 +58,24 @@ TEST(RequestInstances, OfGroupsAreNumberedInTheirOrder) {
   EXPECT_EQ(two->total.vcpus, 6);
 }
 
+TEST(RequestInstances, ShareTheHostsGpusInEqualParts) {
+  const auto of = [](int count, int gpus) {
+    const std::string resources =
+        R"({"InstanceType":"ml.gpu.2x","InstanceCount":)" + std::to_string(count) + "}";
+    return plan_instances(parsed(resources), compute::builtin_instance_table(), {1000, 1000, gpus})
+        .value();
+  };
+  EXPECT_EQ(of(2, 4).instances[1].gpus, 2);
+  EXPECT_THAT(of(2, 4).total.warnings, IsEmpty());
+  const InstancesPlan halved = of(2, 2);
+  EXPECT_EQ(halved.instances[0].gpus, 1);
+  EXPECT_EQ(halved.instances[1].gpus, 1);
+  EXPECT_EQ(halved.total.gpus, 2);
+  const InstancesPlan none = of(3, 2);
+  EXPECT_EQ(none.total.gpus, 0);
+  EXPECT_THAT(none.total.warnings, ElementsAre(HasSubstr("algo-1 0 GPUs")));
+}
+
 TEST(RequestInstances, OfAnUnknownTypeAreRefusedByName) {
   const auto unknown = plan(R"({"InstanceType":"ml.huge","InstanceCount":1})");
   ASSERT_FALSE(unknown);

@@ -33,12 +33,13 @@ class RequestTest : public ::testing::Test {
  protected:
   compute::InstanceTable instances_ = compute::builtin_instance_table();
   compute::RuntimeTable runtimes_;
+  compute::HostCapacity host_{2, 8, 0};
 
   RequestTest() { runtimes_.vision_program = "/bin/atelier-vision"; }
 
   Result<Plan> plan(const json::object& object) {
     return plan_job(json::serialize(object),
-                    {"us-west-2", "000000000000", instances_, runtimes_, {2, 8, 0}},
+                    {"us-west-2", "000000000000", instances_, runtimes_, host_},
                     from_epoch_milliseconds(1'796'022'355'123));
   }
   Error refusal(const json::object& object) {
@@ -130,9 +131,21 @@ TEST_F(RequestTest, InstancesHoldTheirSumAndGetTheirPartsOfWhatWasGranted) {
   ASSERT_EQ(planned->spec.instances.size(), 2u);
   EXPECT_EQ(planned->spec.instances[1].host, "algo-2");
   EXPECT_EQ(planned->spec.vcpus, 1);
-  grant(*planned, 1, planned->allocation.memory_gib);
+  grant(*planned, 1, planned->allocation.memory_gib, 0);
   EXPECT_EQ(planned->spec.vcpus, 0.5);
   EXPECT_EQ(planned->spec.instances[1].vcpus, 0.5);
+}
+
+TEST_F(RequestTest, GpusThatAJobWasGrantedAreItsOwnAtEachStart) {
+  host_.gpus = 4;
+  json::object object = request();
+  object["ResourceConfig"].get_object()["InstanceType"] = "ml.gpu.2x";
+  auto planned = plan(object);
+  ASSERT_TRUE(planned) << planned.error().message;
+  EXPECT_EQ(planned->allocation.gpus, 2);
+  EXPECT_EQ(planned->spec.gpus, 2);
+  grant(*planned, planned->allocation.vcpus, planned->allocation.memory_gib, 1);
+  EXPECT_EQ(planned->spec.gpus, 1);
 }
 
 TEST_F(RequestTest, WhatIsAcceptedAndNotDoneIsSaid) {

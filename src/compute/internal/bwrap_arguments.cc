@@ -51,7 +51,7 @@ void add_namespaces(Arguments& arguments, const SandboxSpec& spec, const BwrapPl
   arguments.add("--json-status-fd", std::to_string(plan.status_fd));
 }
 
-void add_system(Arguments& arguments, const BwrapPlan& plan) {
+void add_system(Arguments& arguments, const SandboxSpec& spec, const BwrapPlan& plan) {
   arguments.add("--ro-bind", "/usr", "/usr");
   for (const char* folder : {"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}) {
     std::error_code failure;
@@ -75,6 +75,9 @@ void add_system(Arguments& arguments, const BwrapPlan& plan) {
   arguments.add("--perms", "0555", "--file", std::to_string(plan.entry_fd), kEntry);
   arguments.add("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size",
                 std::to_string(plan.shm_bytes), "--tmpfs", "/dev/shm");
+  for (const BindMount& device : spec.devices) {
+    arguments.add("--dev-bind", device.host.string(), device.inside.string());
+  }
   // Libraries count the processors there (cpuinfo, hwloc, NUMA).
   arguments.add_parents("/sys/devices/system");
   arguments.add("--ro-bind-try", "/sys/devices/system", "/sys/devices/system");
@@ -100,7 +103,7 @@ void add_folders(Arguments& arguments, const SandboxSpec& spec) {
 std::vector<std::string> bwrap_arguments(const SandboxSpec& spec, const BwrapPlan& plan) {
   Arguments arguments;
   add_namespaces(arguments, spec, plan);
-  add_system(arguments, plan);
+  add_system(arguments, spec, plan);
   add_folders(arguments, spec);
   arguments.add("--");
   arguments.add(kEntry, std::to_string(plan.variables_fd));
