@@ -24,8 +24,10 @@ Result<void> clean_up_instance(const fs::path& folder, const Outcome& outcome) {
   if (outcome.delivered) {
     TRY(remove_tree(folder / "ml"));
   } else {
-    TRY(remove_tree(folder / "ml" / "input"));
-    TRY(remove_tree(folder / "ml" / "code"));
+    const Result<UniqueFd> ml = open_own_folder(folder / "ml");
+    for (const char* name : {"input", "code"}) {
+      if (ml) TRY(remove_tree_at(ml->get(), name));
+    }
   }
   return remove_tree(folder / "tmp");
 }

@@ -424,9 +424,16 @@ std::filesystem::path instance_folder(const std::filesystem::path& job_folder,
 std::vector<std::string> instance_hosts(const std::filesystem::path& job_folder) {
   std::vector<std::string> hosts;
   std::error_code failure;
-  for (const auto& entry : std::filesystem::directory_iterator(job_folder / "instances", failure)) {
-    std::string name = entry.path().filename().string();
-    if (is_host_name(name)) hosts.push_back(std::move(name));
+  // What a link leads to is none of the job's.
+  const auto is_folder = [&](const std::filesystem::path& path) {
+    return std::filesystem::is_directory(std::filesystem::symlink_status(path, failure));
+  };
+  const std::filesystem::path others = job_folder / "instances";
+  if (is_folder(others)) {
+    for (const auto& entry : std::filesystem::directory_iterator(others, failure)) {
+      std::string name = entry.path().filename().string();
+      if (is_host_name(name) && is_folder(entry.path())) hosts.push_back(std::move(name));
+    }
   }
   std::ranges::sort(hosts);
   hosts.insert(hosts.begin(), std::string{kLeader});

@@ -149,6 +149,29 @@ TEST(RemoveTree, TakesWhateverAProgramCanLeaveAndFollowsNoLink) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "kept/file"));
 }
 
+TEST(OwnFolder, IsOpenedOrNotThereAndALinkIsRefusedByItsPath) {
+  const TempFolder folder = *TempFolder::create();
+  const auto own = folder.path() / "own";
+  EXPECT_EQ(open_own_folder(own).error().code, Code::kNotFound);
+  EXPECT_TRUE(check_own_folder(own));
+  ASSERT_TRUE(make_folders(own / "inner"));
+  const Result<UniqueFd> opened = open_own_folder(own);
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(*names_in(opened->get()), std::vector<std::string>{"inner"});
+  for (const auto& target : {own, folder.path() / "nowhere"}) {
+    const auto link = folder.path() / "link";
+    std::filesystem::create_directory_symlink(target, link);
+    const Result<void> refused = check_own_folder(link);
+    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+    EXPECT_NE(refused.error().message.find("'" + link.string() + "' is a link"), std::string::npos);
+    ASSERT_TRUE(remove_tree_at(opened->get(), "../link"));
+  }
+  ASSERT_TRUE(remove_tree_at(opened->get(), "inner"));
+  EXPECT_TRUE(std::filesystem::is_empty(own));
+  ASSERT_TRUE(replace_file(folder.path() / "file", ""));
+  EXPECT_EQ(check_own_folder(folder.path() / "file").error().code, Code::kFailedPrecondition);
+}
+
 TEST(RemoveTree, IsNotStoppedByDepth) {
   const TempFolder folder = *TempFolder::create();
   const auto tree = folder.path() / "tree";
@@ -186,6 +209,13 @@ TEST(Parallel, WhereTheHostGivesNoMoreThreadsAllIsDoneByThoseThatCame) {
 
 TEST(Id, TokensHaveTheirLengthAndDiffer) {
   EXPECT_EQ(random_id().size(), 32u);
+  EXPECT_TRUE(is_random_id(random_id()));
+  EXPECT_TRUE(is_random_id(random_id(8), 8));
+  for (const char* text :
+       {"", "precious", "0123456789abcdef0123456789abcdeF", "0123456789abcdef0123456789abcde",
+        "0123456789abcdef0123456789abcdef0"}) {
+    EXPECT_FALSE(is_random_id(text)) << text;
+  }
   EXPECT_EQ(random_token(20).size(), 20u);
   EXPECT_NE(random_token(20), random_token(20));
 }

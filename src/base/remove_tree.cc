@@ -1,4 +1,4 @@
-// remove_tree() of base/file.h.
+// What base/file.h has for folders: names in them, and their removal.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,23 +34,6 @@ Result<UniqueFd> open_to_empty(int parent, const char* name) {
   }
   if (!fd) return error_from_errno(quoted("open", name), errno);
   return fd;
-}
-
-Result<std::vector<std::string>> names_in(int folder) {
-  UniqueFd copy{openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (!copy) return error_from_errno("open a folder", errno);
-  const std::unique_ptr<DIR, CloseFolder> entries{fdopendir(copy.get())};
-  if (!entries) return error_from_errno("read a folder", errno);
-  static_cast<void>(copy.release());
-  std::vector<std::string> names;
-  while (true) {
-    errno = 0;
-    const dirent* entry = readdir(entries.get());
-    if (entry == nullptr && errno != 0) return error_from_errno("read a folder", errno);
-    if (entry == nullptr) return names;
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-  }
 }
 
 // False for a folder that is not empty.
@@ -99,18 +82,60 @@ Result<void> remove_below(int top) {
 
 }  // namespace
 
-Result<void> remove_tree(const fs::path& path) {
-  if (unlink(path.c_str()) == 0 || errno == ENOENT) return {};
-  if (errno != EISDIR && errno != EPERM) return error_from_errno(quoted("remove", path), errno);
-  {
-    const UniqueFd top = TRY(open_to_empty(AT_FDCWD, path.c_str()));
-    const Result<void> emptied = remove_below(top.get());
-    if (!emptied) return emptied.error().within(quoted("remove", path));
+Result<std::vector<std::string>> names_in(int folder) {
+  UniqueFd copy{openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (!copy) return error_from_errno("open a folder", errno);
+  const std::unique_ptr<DIR, CloseFolder> entries{fdopendir(copy.get())};
+  if (!entries) return error_from_errno("read a folder", errno);
+  static_cast<void>(copy.release());
+  std::vector<std::string> names;
+  while (true) {
+    errno = 0;
+    const dirent* entry = readdir(entries.get());
+    if (entry == nullptr && errno != 0) return error_from_errno("read a folder", errno);
+    if (entry == nullptr) return names;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
   }
-  if (rmdir(path.c_str()) != 0 && errno != ENOENT) {
-    return error_from_errno(quoted("remove", path), errno);
+}
+
+Result<UniqueFd> open_own_folder(const fs::path& path) {
+  UniqueFd fd{open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+  if (fd) return fd;
+  const int cause = errno;
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0 || S_ISDIR(info.st_mode)) {
+    return error_from_errno(quoted("open", path), cause);
+  }
+  return Error{Code::kFailedPrecondition,
+               "'" + path.string() +
+                   (S_ISLNK(info.st_mode)
+                        ? "' is a link, and what is in this folder is removed by name: put the "
+                          "folder itself there, or mount the other disk at this place (mount "
+                          "--bind), or move the whole data folder"
+                        : "' is no folder: move away what is there")};
+}
+
+Result<void> check_own_folder(const fs::path& path) {
+  const Result<UniqueFd> folder = open_own_folder(path);
+  if (folder || folder.error().code == Code::kNotFound) return {};
+  return folder.error();
+}
+
+Result<void> remove_tree_at(int folder, const std::string& name) {
+  if (unlinkat(folder, name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  if (errno != EISDIR && errno != EPERM) return error_from_errno(quoted("remove", name), errno);
+  {
+    const UniqueFd top = TRY(open_to_empty(folder, name.c_str()));
+    const Result<void> emptied = remove_below(top.get());
+    if (!emptied) return emptied.error().within(quoted("remove", name));
+  }
+  if (unlinkat(folder, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
+    return error_from_errno(quoted("remove", name), errno);
   }
   return {};
 }
+
+Result<void> remove_tree(const fs::path& path) { return remove_tree_at(AT_FDCWD, path.string()); }
 
 }  // namespace atelier

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/hash.h"
+#include "base/id.h"
 #include "base/parallel.h"
 
 namespace atelier::channels {
@@ -54,13 +55,31 @@ bool is_abandoned(const fs::path& part) {
   return fd && flock(fd->get(), LOCK_EX | LOCK_NB) == 0;
 }
 
+// Whether `path` is one of ours, an entry (XX/XX<62 digits>) or a download (XX/.<16 digits>.part):
+// nothing else in there is removed.
+bool is_of_the_cache(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const std::string folder = path.parent_path().filename().string();
+  const std::string_view text = name;
+  if (!is_random_id(folder, 1)) return false;
+  if (is_random_id(text, 32)) return text.starts_with(folder);
+  return text.starts_with('.') && text.ends_with(kPartEnd) &&
+         is_random_id(text.substr(1, text.size() - 1 - kPartEnd.size()), 8);
+}
+
+// Neither may be a link: what the cache evicts, it finds by name.
+Result<void> check_cache(const fs::path& folder) {
+  TRY(check_own_folder(folder));
+  return check_own_folder(folder / "objects");
+}
+
 // What downloads that were killed have left.
 void remove_abandoned_parts(const fs::path& folder) {
   std::error_code failure;
   for (fs::recursive_directory_iterator it{folder / "objects", failure}, end; it != end;
        it.increment(failure)) {
     struct stat info {};
-    if (failure || !it->path().native().ends_with(kPartEnd) ||
+    if (failure || !it->path().native().ends_with(kPartEnd) || !is_of_the_cache(it->path()) ||
         lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
       continue;
     }
@@ -80,7 +99,7 @@ Result<std::vector<Entry>> entries_in(const fs::path& folder) {
     if (failure) break;
     struct stat info {};
     if (lstat(it->path().c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    if (it->path().native().ends_with(kPartEnd)) continue;
+    if (it->path().native().ends_with(kPartEnd) || !is_of_the_cache(it->path())) continue;
     entries.push_back({it->path(), info.st_atim.tv_sec,
                        info.st_mtim.tv_sec * std::int64_t{1'000'000'000} + info.st_mtim.tv_nsec,
                        static_cast<std::uint64_t>(info.st_size), info.st_nlink > 1});
@@ -181,6 +200,7 @@ fs::path ObjectCache::entry(const std::string& name) const {
 
 Result<ObjectCache> ObjectCache::open(const fs::path& folder, std::uint64_t limit_bytes,
                                       CacheStore store, bool may_link) {
+  TRY(check_cache(folder));
   TRY(make_folders(folder / "objects", 0700));
   TRY(drop_unsynced(folder));
   TRY(make_folders(folder / "claimed", 0700));
@@ -457,6 +477,7 @@ Result<void> ObjectCache::sync() {
 
 Result<CacheStatus> ObjectCache::status(const fs::path& folder) {
   CacheStatus status;
+  TRY(check_cache(folder));
   for (const Entry& entry : TRY(entries_in(folder))) {
     ++status.files;
     status.bytes += entry.bytes;
@@ -470,6 +491,7 @@ Result<CacheStatus> ObjectCache::status(const fs::path& folder) {
 Result<std::uint64_t> ObjectCache::clear(const fs::path& folder) {
   std::uint64_t freed = 0;
   if (!fs::exists(folder)) return freed;
+  TRY(check_cache(folder));
   const UniqueFd lock = TRY(hold_eviction(folder));
   remove_abandoned_parts(folder);
   for (const Entry& entry : TRY(entries_in(folder))) {

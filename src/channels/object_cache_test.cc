@@ -78,6 +78,46 @@ class ObjectCacheTest : public testing::Test {
                                .ca_file = {}});
 };
 
+TEST_F(ObjectCacheTest, NothingIsRemovedThatItDidNotMake) {
+  fill("one", open());
+  fs::remove_all(folder_.path() / "one");
+  // The bodies of an object store, say, where somebody has linked the wrong folder.
+  const std::string id(30, '0');
+  const std::vector<fs::path> others{
+      "objects/00000001/ab" + id, "objects/ab/precious",   "objects/ab/cd" + std::string(62, '0'),
+      "objects/my.part",          "objects/ab/.mine.part", "precious"};
+  for (const fs::path& other : others) {
+    make_folders((cache_ / other).parent_path()).value();
+    replace_file(cache_ / other, "mine").value();
+    const timespec times[2] = {{1, 0}, {1, 0}};  // long ago
+    utimensat(AT_FDCWD, (cache_ / other).c_str(), times, 0);
+  }
+  replace_file(cache_ / "boot", "another").value();
+  open();
+  EXPECT_EQ(ObjectCache::status(cache_)->files, 0U)
+      << "after a power cut none of its own is trusted";
+  fill("two", open());
+  fs::remove_all(folder_.path() / "two");
+  EXPECT_GT(*ObjectCache::clear(cache_), 0U);
+  fill("three", open(1));
+  for (const fs::path& other : others) EXPECT_TRUE(fs::exists(cache_ / other)) << other;
+}
+
+TEST_F(ObjectCacheTest, AFolderThatIsALinkIsRefusedByItsPath) {
+  fs::create_directories(folder_.path() / "victim/objects");
+  const auto refused = [&](const fs::path& link) {
+    fs::create_directory_symlink(folder_.path() / "victim", link);
+    EXPECT_THAT(ObjectCache::open(cache_, 1 << 20, {"store"}, true).error().message,
+                HasSubstr("'" + link.string() + "' is a link"));
+    EXPECT_FALSE(ObjectCache::clear(cache_));
+    EXPECT_FALSE(ObjectCache::status(cache_));
+    fs::remove(link);
+  };
+  refused(cache_);
+  fs::create_directories(cache_);
+  refused(cache_ / "objects");
+}
+
 TEST_F(ObjectCacheTest, TheSecondJobOfAHostDownloadsNothing) {
   EXPECT_EQ(fill("one", open()).from_cache, 0U);
   EXPECT_EQ(handler_.gets, 20);

@@ -1,13 +1,18 @@
 #include "jobs/engine.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "agent/spec.h"
+#include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "jobs/leavings.h"
 #include "jobs/request.h"
 
 namespace atelier::jobs {
@@ -361,12 +366,16 @@ Result<void> Engine::remove(const std::string& name) {
 // Of a pool that is over; of any other job nothing.
 Result<void> Engine::remove_pool_folder(const TrainingJob& job) {
   if (job.warm.status != kWarmTerminated || job.warm.name.empty()) return {};
+  TRY(check_own_folder(options_.warm_folder()));
   return remove_tree(pool_folder(job.warm.name));
 }
 
 Result<fs::path> Engine::set_aside(const std::string& name) {
-  const fs::path removed = options_.folder / ".removed";
-  TRY(make_folders(removed, 0700));
+  const fs::path removed = options_.removed_folder();
+  if (mkdir(removed.c_str(), 0700) != 0 && errno != EEXIST) {
+    return error_from_errno("mkdir '" + removed.string() + "'", errno);
+  }
+  TRY(check_own_folder(removed));
   fs::path aside = removed / fmt::format("{}.{}", name, random_id());
   std::error_code failure;
   fs::rename(folder_of(name), aside, failure);
@@ -386,7 +395,9 @@ void Engine::finish_removals() {
     const Result<fs::path> aside = set_aside(name);
     if (!aside) log::error("removed job '" + name + "': " + aside.error().message);
   }
-  ignore_error(remove_tree(options_.folder / ".removed"), "it is tried again with each start");
+  ignore_error(remove_names_with_id(options_.removed_folder()),
+               "it is tried again with each start");
+  rmdir(options_.removed_folder().c_str());  // where nothing else is in it
 }
 
 Result<void> Engine::adopt() {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "compute/sandbox.h"
 #include "jobs/engine.h"
+#include "jobs/leavings.h"
 #include "jobs/metrics.h"
 #include "jobs/request.h"
 
@@ -265,6 +266,8 @@ Result<void> Engine::give_up(const std::string& name, const std::string& cause) 
 void Engine::clean_up_all() {
   std::error_code failure;
   for (const auto& entry : fs::directory_iterator(options_.folder, failure)) {
+    // What a link leads to is not ours to clean.
+    if (!fs::is_directory(entry.symlink_status(failure))) continue;
     if (!agent::needs_cleaning(entry.path())) continue;
     const Result<void> launched = agent::launch_agent(options_.agent_program, entry.path());
     if (!launched) log::warning("cleaning up: " + launched.error().message);
@@ -281,21 +284,18 @@ void Engine::clean_up_all() {
 // Folders of pools that are over: their removal was cut off. Listed before the records are read,
 // for a folder is made after the record of its job.
 void Engine::remove_left_pools() {
-  std::vector<fs::path> folders;
-  std::error_code failure;
-  for (const auto& entry : fs::directory_iterator(options_.warm_folder(), failure)) {
-    folders.push_back(entry.path());
-  }
-  if (folders.empty()) return;
+  const Result<std::vector<std::string>> there = names_with_id(options_.warm_folder());
+  if (!there) return log::error("warm pools: " + there.error().message);
+  if (there->empty()) return;
   std::set<std::string> held;
   for (const auto& load : {&Store::load_active, &Store::load_warm}) {
     const Result<std::vector<TrainingJob>> jobs = (store_.*load)();
     if (!jobs) return log::error("warm pools: " + jobs.error().message);
     for (const TrainingJob& job : *jobs) held.insert(job.warm.name);
   }
-  for (const fs::path& folder : folders) {
-    if (held.contains(folder.filename().string())) continue;
-    const Result<void> removed = remove_tree(folder);
+  for (const std::string& name : *there) {
+    if (held.contains(name)) continue;
+    const Result<void> removed = remove_tree(pool_folder(name));
     if (!removed) log::error("warm pools: " + removed.error().message);
   }
 }

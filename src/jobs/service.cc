@@ -4,6 +4,7 @@
 
 #include "base/id.h"
 #include "jobs/engine.h"
+#include "jobs/leavings.h"
 #include "jobs/log_streams.h"
 #include "jobs/logs.h"
 #include "jobs/request.h"
@@ -14,6 +15,7 @@ namespace {
 class LocalService final : public Service {
  public:
   static Result<std::unique_ptr<Service>> open(ServiceOptions options, const Clock& clock) {
+    TRY(check_folders(options));
     TRY(make_folders(options.folder, 0700));
     auto service = std::unique_ptr<LocalService>{new LocalService{options, clock}};
     service->store_ = TRY(Store::open(options.folder / "jobs.db"));

@@ -28,6 +28,8 @@ namespace atelier::jobs {
 
 struct ServiceOptions {
   std::filesystem::path folder;  // DATA_DIR/jobs
+  // Where the folders of deleted jobs wait for their removal.
+  [[nodiscard]] std::filesystem::path removed_folder() const { return folder / ".removed"; }
   // DATA_DIR/warm: a folder for each warm pool
   [[nodiscard]] std::filesystem::path warm_folder() const { return folder.parent_path() / "warm"; }
   std::filesystem::path agent_program;  // our own executable

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/file.h"
+#include "base/id.h"
 #include "base/json.h"
 #include "jobs/request.h"
 #include "jobs/service.h"
@@ -158,9 +159,10 @@ TEST_F(WarmServiceTest, ARestartKeepsPoolsTheirTimeAndTheirRoomAndRemovesWhatIsL
   options_.host = {1, 64, 0};
   open_and_run();
   const TrainingJob first = run({.name = "a", .keep_alive = 600});
-  ASSERT_TRUE(make_folders(folder_.path() / "warm" / "gone.f00d" / "algo-1"));
+  const fs::path gone = folder_.path() / "warm" / ("gone." + random_id());
+  ASSERT_TRUE(make_folders(gone / "algo-1"));
   open_and_run();
-  wait_until_gone(folder_.path() / "warm" / "gone.f00d");
+  wait_until_gone(gone);
   EXPECT_TRUE(fs::exists(pool(first)));
   const TrainingJob second = run({.name = "b", .keep_alive = 1});
   EXPECT_EQ(second.warm.of, "a");

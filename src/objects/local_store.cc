@@ -96,6 +96,7 @@ Result<bool> has_row(Database& db, const std::string& file) {
 
 Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& folder,
                                                    const Clock& clock) {
+  TRY(check_own_folder(folder));
   TRY(make_folders(folder, 0700));
   std::unique_ptr<StoreImpl> store{new StoreImpl{folder, clock}};
   Result<UniqueFd> lock = lock_file(folder / "lock");

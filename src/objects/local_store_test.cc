@@ -105,6 +105,33 @@ TEST_F(LocalStoreTest, KeepsEverythingAcrossAnOrderlyRestart) {
   EXPECT_EQ(*get(*store_, "large") == large, true);
 }
 
+TEST_F(LocalStoreTest, RemovesNothingThatItDidNotMake) {
+  const std::string large = bytes_of(kInlineBytes * 2, 1);
+  ASSERT_TRUE(put(*store_, "large", large));
+  store_.reset();
+  const fs::path bodies = folder_.path() / "bodies";
+  std::ofstream{bodies / "00000000" / "precious"} << "mine";
+  fs::create_directories(folder_.path() / "victim");
+  std::ofstream{folder_.path() / "victim" / random_id()} << "mine";
+  store_ = open_store(folder_.path());
+  EXPECT_TRUE(fs::exists(bodies / "00000000" / "precious"));
+  store_.reset();
+  for (const char* place : {"bodies/00000001", "bodies"}) {
+    const fs::path link = folder_.path() / place;
+    if (fs::exists(link)) fs::rename(link, folder_.path() / "moved");
+    fs::create_directory_symlink(folder_.path() / "victim", link);
+    const auto refused = LocalStore::open(folder_.path(), system_clock());
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("'" + link.string() + "' is a link"), std::string::npos)
+        << refused.error().message;
+    fs::remove(link);
+  }
+  EXPECT_EQ(files_in(folder_.path() / "victim"), 1U);
+  fs::rename(folder_.path() / "moved", bodies);
+  store_ = open_store(folder_.path());
+  EXPECT_EQ(*get(*store_, "large") == large, true);
+}
+
 TEST_F(LocalStoreTest, RefusesASecondOpenerByTheNameOfTheFolder) {
   const Result<std::unique_ptr<LocalStore>> second =
       LocalStore::open(folder_.path(), system_clock());

@@ -44,6 +44,7 @@ Result<std::vector<std::string>> names_in(const fs::path& folder) {
 }  // namespace
 
 Result<std::unique_ptr<BodyFiles>> BodyFiles::open(const fs::path& root) {
+  TRY(check_own_folder(root));
   TRY(make_folders(root, 0700));
   std::unique_ptr<BodyFiles> files{new BodyFiles{root}};
   for (const std::string& name : TRY(names_in(root))) {
@@ -128,9 +129,10 @@ Result<std::size_t> BodyFiles::sweep(
   for (const std::string& folder : TRY(names_in(root_))) {
     const std::optional<std::uint64_t> number = parse_folder(folder);
     if (!number || *number < low_water) continue;
-    for (const std::string& file : TRY(names_in(root_ / folder))) {
+    const UniqueFd opened = TRY(open_own_folder(root_ / folder));
+    for (const std::string& file : TRY(atelier::names_in(opened.get()))) {
       const std::string name = folder + "/" + file;
-      if (TRY(has_row(name))) continue;
+      if (!is_random_id(file) || TRY(has_row(name))) continue;
       remove(name);
       ++removed;
     }
