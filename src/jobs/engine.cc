@@ -1,11 +1,9 @@
 #include "jobs/engine.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "agent/spec.h"
 #include "base/file.h"
@@ -264,7 +262,12 @@ std::uint64_t Engine::wait_for_change(std::uint64_t seen, std::chrono::milliseco
 
 Result<void> Engine::submit(TrainingJob job) {
   const std::scoped_lock lock(mutex_);
-  if (const std::optional<TakeOver> taken = TRY(take_over(job))) {
+  // A job of this name that was deleted may not have left its folder yet.
+  if (TRY(store_.is_removed(job.name))) TRY(set_aside(job.name));
+  // Who waits before it may need the room of the pool, sooner or later.
+  const bool is_first = capacity_.ahead_of(claim_of(job)) == 0;
+  const auto taken = is_first ? TRY(take_over(job)) : std::optional<TakeOver>{};
+  if (taken) {
     TakeOver with_id = *taken;
     with_id.step.job.id =
         TRY(store_.insert(taken->step.job, Store::Change{taken->left.job, taken->left_version}));
@@ -278,8 +281,6 @@ Result<void> Engine::submit(TrainingJob job) {
       admitted ? Event{CapacityGranted{}}
                : Event{Queued{capacity_.why(newcomer.share, capacity_.ahead_of(newcomer))}};
   Step step = TRY(advance(std::move(job), event, clock_.now()));
-  // A job of this name that was deleted may not have left its folder yet.
-  if (TRY(store_.is_removed(step.job.name))) TRY(set_aside(step.job.name));
   step.job.id = TRY(store_.insert(step.job));
   take_place(step.job);
   queue_effects(step.job.name, step.effects);
@@ -353,6 +354,7 @@ Result<void> Engine::remove(const std::string& name) {
                                name),
                    Retry::kYes};
     }
+    TRY(make_removed_folder(options_));  // as long as nothing has changed
     if (job.warm.status == kWarmAvailable) job = TRY(happen(name, WarmPoolEnded{}));
     TRY(store_.remove(name, job.version));
     aside = TRY(set_aside(name));
@@ -371,12 +373,7 @@ Result<void> Engine::remove_pool_folder(const TrainingJob& job) {
 }
 
 Result<fs::path> Engine::set_aside(const std::string& name) {
-  const fs::path removed = options_.removed_folder();
-  if (mkdir(removed.c_str(), 0700) != 0 && errno != EEXIST) {
-    return error_from_errno("mkdir '" + removed.string() + "'", errno);
-  }
-  TRY(check_own_folder(removed));
-  fs::path aside = removed / fmt::format("{}.{}", name, random_id());
+  fs::path aside = TRY(make_removed_folder(options_)) / fmt::format("{}.{}", name, random_id());
   std::error_code failure;
   fs::rename(folder_of(name), aside, failure);
   if (failure && failure != std::errc::no_such_file_or_directory) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <optional>
 
 #include "base/file.h"
@@ -55,6 +56,18 @@ Result<void> remove_names_with_id(const fs::path& folder) {
     if (!removed) outcome = removed.error().within("'" + folder.string() + "'");
   }
   return outcome;
+}
+
+Result<fs::path> make_removed_folder(const ServiceOptions& options) {
+  fs::path folder = options.removed_folder();
+  const int made = mkdir(folder.c_str(), 0700);
+  const int cause = errno;
+  if (made != 0 && cause != EEXIST) {
+    return error_from_errno("mkdir '" + folder.string() + "'", cause);
+  }
+  const Result<void> fine = check_own_folder(folder);
+  if (!fine) return Error{Code::kIo, fine.error().message};
+  return folder;
 }
 
 Result<void> check_folders(const ServiceOptions& options) {

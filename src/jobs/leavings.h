@@ -24,6 +24,10 @@ Result<std::vector<std::string>> names_with_id(const std::filesystem::path& fold
 // Removes them; all that can be removed when one cannot.
 Result<void> remove_names_with_id(const std::filesystem::path& folder);
 
+// The folder of removed jobs, made when it is not there. An error is the host's, whatever it is: no
+// caller of the API can have caused it.
+Result<std::filesystem::path> make_removed_folder(const ServiceOptions& options);
+
 // Before anything is opened: refuses folders that are links, by name.
 Result<void> check_folders(const ServiceOptions& options);
 

@@ -2,11 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/journal.h"
 #include "base/file.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/rng.h"
 #include "jobs/request.h"
 #include "jobs/service.h"
+#include "jobs/store.h"
 #include "jobs/testing.h"
 
 namespace atelier::jobs {
@@ -171,6 +174,126 @@ TEST_F(WarmServiceTest, ARestartKeepsPoolsTheirTimeAndTheirRoomAndRemovesWhatIsL
   open_and_run();
   EXPECT_EQ(wait_for_pool("b", kWarmTerminated).warm.retained, std::chrono::seconds{1});
   wait_until_gone(pool(first));
+}
+
+// As the agents that this test does without would: a step is one look at the journals.
+class Queue {
+ public:
+  explicit Queue(ServiceOptions options) : options_(std::move(options)) { look(); }
+  TrainingJob submit(const TestJob& job) {
+    EXPECT_TRUE(service_->create({testing::request_for(job), "", "arn:aws:iam::0:user/ada"}));
+    return *service_->describe(job.name);
+  }
+  void end(const std::string& name) {
+    const fs::path folder = options_.folder / name;
+    ASSERT_TRUE(make_folders(folder));
+    {
+      auto journal = *agent::Journal::open(folder, system_clock());
+      journal.enter(1, 0);
+      for (const char* kind : {"started", "downloading", "training", "completed"}) {
+        ASSERT_TRUE(journal.append(kind, ""));
+      }
+    }
+    look();
+  }
+  TrainingJob job(const std::string& name) { return *service_->describe(name); }
+
+ private:
+  void look() {
+    service_.reset();
+    auto opened = Service::open(options_, system_clock());
+    ASSERT_TRUE(opened) << opened.error().message;
+    service_ = *std::move(opened);
+  }
+  ServiceOptions options_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(WarmServiceTest, TwoUsersOfPoolsDoNotKeepAJobWaitingThatNeedsTheRoomOfBoth) {
+  options_.host = {2, 64, 0};
+  Queue queue{options_};
+  queue.submit({.name = "x1", .keep_alive = 600});
+  queue.submit({.name = "y1", .keep_alive = 600, .role = "y"});
+  EXPECT_FALSE(queue.submit({.name = "big", .instance_type = "ml.cpu.2x"}).admitted);
+  queue.end("x1");
+  EXPECT_EQ(queue.job("x1").warm.status, "Available") << "its end alone would not help";
+  EXPECT_FALSE(queue.submit({.name = "x2", .keep_alive = 600}).admitted) << "it waits behind big";
+  queue.end("y1");
+  EXPECT_TRUE(queue.job("big").admitted);
+  EXPECT_EQ(queue.job("x1").warm.status, "Terminated");
+  queue.end("big");
+  EXPECT_TRUE(queue.job("x2").admitted);
+}
+
+TEST_F(WarmServiceTest, NoJobPassesAnEarlierOneWhateverPoolsThereAre) {
+  constexpr double kHost = 4;
+  options_.host = {kHost, 1024, 0};
+  int reused = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    ServiceOptions options = options_;
+    options.folder = folder_.path() / std::to_string(seed) / "jobs";
+    Queue queue{options};
+    std::vector<std::string> names;
+    for (std::uint64_t step = 0; step < 40; ++step) {
+      const auto chance = [&](std::uint64_t what) { return rng(seed, step, what); };
+      std::vector<std::string> running;
+      for (const std::string& name : names) {
+        const TrainingJob job = queue.job(name);
+        if (job.admitted && !job.terminal()) running.push_back(name);
+      }
+      if (chance(0) % 2 == 0 && !running.empty()) {
+        queue.end(running[chance(1) % running.size()]);
+      } else {
+        static constexpr const char* kTypes[] = {"ml.cpu.1x", "ml.cpu.2x", "ml.cpu.4x"};
+        names.push_back(fmt::format("j{}", step));
+        queue.submit({.name = names.back(),
+                      .instance_type = kTypes[chance(1) % 3],
+                      .keep_alive = chance(2) % 3 == 0 ? 0 : 600,
+                      .role = chance(3) % 2 == 0 ? "x" : "y"});
+      }
+      double used = 0;
+      const char* waiting = nullptr;
+      double wanted = 0;
+      for (const std::string& name : names) {
+        const TrainingJob job = queue.job(name);
+        if (!job.admitted && waiting == nullptr) {
+          waiting = name.c_str();
+          wanted = job.vcpus;
+        }
+        ASSERT_FALSE(job.admitted && waiting != nullptr) << name << " has passed " << waiting;
+        if (job.admitted && !job.terminal()) used += job.vcpus;
+        reused += job.warm.of.empty() ? 0 : 1;
+      }
+      ASSERT_LE(used, kHost);
+      if (waiting != nullptr) {
+        ASSERT_GT(used + wanted, kHost) << waiting << " waits for pools that nobody uses";
+      }
+    }
+  }
+  EXPECT_GT(reused, 0);
+}
+
+TEST_F(WarmServiceTest, AJobThatTakesAPoolOverGetsNothingOfADeletedJobOfItsName) {
+  open_and_run();
+  EXPECT_EQ(run({.name = "a", .keep_alive = 600}).warm.status, "Available");
+  run({.name = "n", .role = "another"});
+  const auto remove = [&] {
+    Result<void> removed = service_->remove("n");
+    while (!removed && removed.error().code == Code::kUnavailable) removed = service_->remove("n");
+    return removed;
+  };
+  // While the folder of removals cannot be had, nothing is deleted, and the caller is not to blame.
+  ASSERT_TRUE(replace_file(options_.removed_folder(), ""));
+  EXPECT_EQ(remove().error().code, Code::kIo);
+  EXPECT_EQ(job("n").status, "Completed");
+  ASSERT_TRUE(remove_tree(options_.removed_folder()));
+  {  // a deletion that was cut short after its commit
+    const auto store = *Store::open(options_.folder / "jobs.db");
+    ASSERT_TRUE(store->remove("n", store->load("n")->version));
+  }
+  const TrainingJob taken = run({.name = "n", .keep_alive = 600});
+  EXPECT_EQ(taken.warm.of, "a");
+  EXPECT_EQ(users(taken), "a\nn\n") << "its own program has run";
 }
 
 TEST_F(WarmServiceTest, ThePeriodCanBeChangedAndEnded) {
