@@ -144,6 +144,7 @@ Outcome outcome_of_job(const std::vector<InstanceEnd>& ends) {
   for (const InstanceEnd& end : ends) {
     outcome.ran = outcome.ran || end.outcome.ran;
     outcome.killed = outcome.killed || end.outcome.killed;
+    outcome.beyond_volume = outcome.beyond_volume || end.outcome.beyond_volume;
     outcome.final_metrics.insert(end.outcome.final_metrics.begin(),
                                  end.outcome.final_metrics.end());
   }

@@ -309,10 +309,8 @@ class JobRun {
       outcome.final_metrics = log_->final_metrics();
       if (written_ > 0 && outcome.kind == "stopped") {
         outcome.kind = "failed";
-        outcome.message = fmt::format(
-            "ClientError: the program wrote {:.1f} GiB to /opt/ml, /tmp, its checkpoints and its "
-            "log, more than its VolumeSizeInGB of {}; ask for a larger volume",
-            static_cast<double>(written_) / (1 << 30), spec_.volume_gib);
+        outcome.beyond_volume = true;
+        outcome.message = "ClientError: " + beyond_volume_words(written_, spec_);
       }
       if (outcome.kind == "completed") {
         for (const std::string& words : log_->unmatched_metrics()) {

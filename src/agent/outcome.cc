@@ -128,6 +128,7 @@ std::string to_json(const Outcome& outcome) {
                       {"signal", outcome.signal},
                       {"out_of_memory", outcome.out_of_memory},
                       {"killed", outcome.killed},
+                      {"beyond_volume", outcome.beyond_volume},
                       {"ran", outcome.ran},
                       {"delivered", outcome.delivered},
                       {"final_metrics", std::move(metrics)}};
@@ -145,6 +146,7 @@ Outcome parse_outcome(std::string_view text) {
   outcome.signal = static_cast<int>(find_int(*value, "signal").value_or(0));
   outcome.out_of_memory = find_bool(*value, "out_of_memory").value_or(false);
   outcome.killed = find_bool(*value, "killed").value_or(true);
+  outcome.beyond_volume = find_bool(*value, "beyond_volume").value_or(false);
   outcome.ran = find_bool(*value, "ran").value_or(true);
   outcome.delivered = find_bool(*value, "delivered").value_or(true);
   if (const json::object* metrics = find_object(*value, "final_metrics")) {

@@ -19,9 +19,10 @@ struct Outcome {
   int exit_code = 0;
   int signal = 0;
   bool out_of_memory = false;
-  bool killed = false;    // by a signal: what it was writing may be half written
-  bool ran = false;       // the program has run: there may be something to upload
-  bool delivered = true;  // false: what could not be uploaded is still in the job's folder
+  bool killed = false;         // by a signal: what it was writing may be half written
+  bool beyond_volume = false;  // ended for what it, or its warm pool, holds on the disk
+  bool ran = false;            // the program has run: there may be something to upload
+  bool delivered = true;       // false: what could not be uploaded is still in the job's folder
   std::map<std::string, double> final_metrics;
   std::optional<std::chrono::milliseconds> attempt_time;  // from the download on, by a steady clock
 };

@@ -288,6 +288,29 @@ TEST(ProgramEnvironment, GivesTorchrunOfTorch1WordsThatItCanRead) {
   EXPECT_FALSE(platform_environment(spec).contains("PET_REDIRECTS"));
 }
 
+TEST(VolumeWatch, TheReasonNamesThePoolThatHoldsMost) {
+  const TempFolder folder = TempFolder::create().value();
+  AgentSpec spec;
+  spec.volume_gib = 1;
+  const std::uint64_t written = std::uint64_t{5} << 28;
+  EXPECT_THAT(beyond_volume_words(written, spec), testing::EndsWith("ask for a larger volume"));
+  spec.warm_pool = (folder.path() / "first.f00d").string();
+  make_folders(folder.path() / "first.f00d" / spec.host / "cache").value();
+  EXPECT_THAT(beyond_volume_words(written, spec), testing::EndsWith("ask for a larger volume"));
+  const UniqueFd file =
+      open_file(folder.path() / "first.f00d" / spec.host / "cache/x", O_WRONLY | O_CREAT).value();
+  ASSERT_EQ(posix_fallocate(file.get(), 0, 200 << 20), 0);
+  const std::string words = beyond_volume_words(written, spec);
+  EXPECT_THAT(words, testing::StartsWith("the program wrote 1.2 GiB to "));
+  EXPECT_THAT(words, testing::HasSubstr("0.2 GiB of it are in the pool of job 'first'"));
+  Outcome outcome = failed(words);
+  EXPECT_FALSE(parse_outcome(to_json(outcome)).beyond_volume);
+  outcome.beyond_volume = true;
+  EXPECT_TRUE(parse_outcome(to_json(outcome)).beyond_volume);
+  EXPECT_TRUE(
+      outcome_of_job({{"algo-1", {.kind = "stopped"}, {}}, {"algo-2", outcome, {}}}).beyond_volume);
+}
+
 TEST(VolumeWatch, SeesWhatIsWrittenAndFollowsNoLink) {
   const TempFolder folder = TempFolder::create().value();
   make_folders(folder.path() / "a/b").value();

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string_view>
 
+#include "agent/warm_folder.h"
 #include "base/file.h"
 
 namespace atelier::agent {
@@ -92,6 +93,22 @@ Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& j
     return error_from_errno("statvfs '" + job_folder.string() + "'", errno);
   }
   return Bound{std::uint64_t{info.f_blocks} * info.f_frsize, 0};
+}
+
+std::string beyond_volume_words(std::uint64_t written, const AgentSpec& spec) {
+  const auto gib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  std::string words = fmt::format(
+      "the program wrote {:.1f} GiB to /opt/ml, /tmp, its checkpoints and its log, more than its "
+      "VolumeSizeInGB of {}; ask for a larger volume",
+      gib(written), spec.volume_gib);
+  const std::uint64_t in_pool = use_of(warm_folders(spec));
+  if (spec.warm_pool.empty() || gib(in_pool) < 0.05) return words;
+  const std::string pool = std::filesystem::path{spec.warm_pool}.filename().string();
+  return words + fmt::format(
+                     ", or keep less in the warm pool: {:.1f} GiB of it are in the pool of job "
+                     "'{}' (/opt/ml/sagemaker/warmpoolcache and the packages), which ends with "
+                     "this job",
+                     gib(in_pool), pool.substr(0, pool.rfind('.')));
 }
 
 VolumeWatch::VolumeWatch(std::vector<std::filesystem::path> folders,

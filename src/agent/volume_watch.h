@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct Bound {
   [[nodiscard]] Error error(const std::string& file, std::uint64_t size) const;
 };
 Result<Bound> largest_copy(const AgentSpec& spec, const std::filesystem::path& job_folder);
+
+// Why a program was ended that had `written` bytes, where they are, and what to do: a warm pool
+// counts with all that the jobs before it have left there.
+std::string beyond_volume_words(std::uint64_t written, const AgentSpec& spec);
 
 // From its start on, in a thread of its own; what is in `folders` then does not count, while all
 // that is in `whole` does (a warm pool must not grow by a volume with each job).

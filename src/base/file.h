@@ -12,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "base/result.h"
 
@@ -70,19 +69,6 @@ Result<void> make_folders(const std::filesystem::path& path, mode_t mode = 0755)
 
 // rm -rf of `path`; a path that is not there is fine. Does not follow symbolic links.
 Result<void> remove_tree(const std::filesystem::path& path);
-
-// The same of `name` in an open folder, so that no link can lead the way to it elsewhere.
-Result<void> remove_tree_at(int folder, const std::string& name);
-
-// Names in an open folder, in no order.
-Result<std::vector<std::string>> names_in(int folder);
-
-// Opens a folder in which things are removed by their names. What a link leads to may be anybody's,
-// so one is refused by its path: kFailedPrecondition, as for anything else that is no folder.
-// kNotFound when nothing is there.
-Result<UniqueFd> open_own_folder(const std::filesystem::path& path);
-// The refusal alone: fine when nothing is there.
-Result<void> check_own_folder(const std::filesystem::path& path);
 
 // Takes an exclusive flock on `path` (created when missing) for the life of the descriptor;
 // kFailedPrecondition when another process holds it.

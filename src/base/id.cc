@@ -34,11 +34,6 @@ std::string random_id(std::size_t bytes) {
   return text;
 }
 
-bool is_random_id(std::string_view text, std::size_t bytes) {
-  return text.size() == bytes * 2 &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 std::string random_token(std::size_t length) {
   static constexpr std::string_view kLetters =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";

@@ -3,14 +3,11 @@
 
 #include <cstddef>
 #include <string>
-#include <string_view>
 
 namespace atelier {
 
 // `bytes` random bytes as 2 * bytes hexadecimal digits.
 std::string random_id(std::size_t bytes = 16);
-// Whether `text` has the form of such an id: what does not was not made by us.
-bool is_random_id(std::string_view text, std::size_t bytes = 16);
 
 // `length` characters from [A-Za-z0-9], for keys that people copy.
 std::string random_token(std::size_t length);

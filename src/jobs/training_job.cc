@@ -51,6 +51,12 @@ void finish(TrainingJob& job, std::string status, std::string secondary, std::st
   if (job.started) job.ended = at;
 }
 
+// A pool that holds more than the volume would fail whatever job comes next.
+bool is_beyond_volume(const AgentEvent& event) {
+  const Result<json::value> detail = parse_json(event.detail_json);
+  return detail && find_bool(*detail, "beyond_volume").value_or(false);
+}
+
 // The job has ended. Instances that were lost, or never there, are none to keep.
 void leave_pool(TrainingJob& job, bool had_instances) {
   WarmPool& pool = job.warm;
@@ -462,8 +468,9 @@ std::vector<Effect> effects_due(const TrainingJob& job) {
 Result<Step> advance(TrainingJob job, const Event& event, Time now) {
   const bool was_terminal = job.terminal();
   const std::string pool_was = job.warm.status;
+  const auto* of_agent = std::get_if<AgentEvent>(&event);
   const bool had_instances =
-      std::holds_alternative<AgentEvent>(event) && job.attempts.began.has_value();
+      of_agent != nullptr && job.attempts.began.has_value() && !is_beyond_volume(*of_agent);
   const bool changed = TRY(std::visit(Advance{job, std::max(now, job.modified)}, event));
   if (job.terminal() && !was_terminal) leave_pool(job, had_instances);
   if (changed) ++job.version;

@@ -184,14 +184,15 @@ class Queue {
     EXPECT_TRUE(service_->create({testing::request_for(job), "", "arn:aws:iam::0:user/ada"}));
     return *service_->describe(job.name);
   }
-  void end(const std::string& name) {
+  void end(const std::string& name, const char* kind = "completed",
+           const std::string& detail = {}) {
     const fs::path folder = options_.folder / name;
     ASSERT_TRUE(make_folders(folder));
     {
       auto journal = *agent::Journal::open(folder, system_clock());
       journal.enter(1, 0);
-      for (const char* kind : {"started", "downloading", "training", "completed"}) {
-        ASSERT_TRUE(journal.append(kind, ""));
+      for (const char* step : {"started", "downloading", "training"}) {
+        ASSERT_TRUE(journal.append(step, ""));
       }
     }
     look();
@@ -231,6 +232,17 @@ TEST_F(WarmServiceTest, NoJobPassesAnEarlierOneWhateverPoolsThereAre) {
   int reused = 0;
   for (std::uint64_t seed = 0; seed < 6; ++seed) {
     ServiceOptions options = options_;
+TEST_F(WarmServiceTest, APoolThatIsLargerThanItsVolumeEndsWithTheJobThatFoundItSo) {
+  Queue queue{options_};
+  queue.submit({.name = "a", .keep_alive = 600});
+  queue.end("a", "failed", R"({"outcome":"failed","beyond_volume":false})");
+  EXPECT_EQ(queue.job("a").warm.status, "Available") << "of another failure it is whole";
+  EXPECT_EQ(queue.submit({.name = "b", .keep_alive = 600}).warm.of, "a");
+  queue.end("b", "failed", R"({"outcome":"failed","beyond_volume":true})");
+  EXPECT_EQ(queue.job("b").warm.status, "Terminated");
+  EXPECT_EQ(queue.submit({.name = "c", .keep_alive = 600}).warm.of, "") << "a new one";
+}
+
     options.folder = folder_.path() / std::to_string(seed) / "jobs";
     Queue queue{options};
     std::vector<std::string> names;
