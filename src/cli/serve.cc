@@ -200,6 +200,16 @@ std::vector<access::Authority::Grant> grants_of(const http::LiveKeys& keys,
   return grants;
 }
 
+// A rotated key is of the same user as the one before it.
+std::vector<std::string> user_ids_of(const http::LiveKeys& keys, const std::string& arn) {
+  std::vector<std::string> ids;
+  for (const http::KeyStore::Entry& entry : keys.with_arn(arn)) {
+    if (entry.expires && *entry.expires <= system_clock().now()) continue;
+    ids.push_back(entry.principal.user_id);
+  }
+  return ids;
+}
+
 // A ticket that another job has picked up is of no use to it: where the server is root each job is
 // a user of its own, and the socket says whose it is.
 bool is_program_of(std::string_view job, std::string_view peer) {
@@ -260,6 +270,7 @@ Result<void> serve(const ServeOptions& options) {
   };
   const http::SessionKeys sessions =
       TRY(http::SessionKeys::open_or_create(folder / "sessions.secret"));
+  job_options.user_ids = [&keys](const std::string& arn) { return user_ids_of(*keys, arn); };
   job_options.give_keys = [url, &sessions, &clock](const jobs::TrainingJob& job,
                                                    agent::AgentSpec& spec) {
     give_keys(job, sessions, *url, clock.now(), spec);

@@ -10,6 +10,8 @@
 #include "base/id.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/own_folder.h"
+#include "jobs/job_access.h"
 #include "jobs/leavings.h"
 #include "jobs/request.h"
 
@@ -18,6 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+WarmPools::IsOwner owners_by(const ServiceOptions& options) {
+  if (!options.user_ids) return {};
+  return [user_ids = options.user_ids](const std::string& created_by, const std::string& owner) {
+    const std::vector<std::string> ids = user_ids(root_of(created_by));
+    return std::ranges::find(ids, owner) != ids.end();
+  };
+}
+
 }  // namespace
 
 Engine::Engine(ServiceOptions options, const Clock& clock, Store& store, JournalWatch watch)
@@ -25,6 +35,7 @@ Engine::Engine(ServiceOptions options, const Clock& clock, Store& store, Journal
       clock_(clock),
       store_(store),
       capacity_(options_.host),
+      pools_(owners_by(options_)),
       watch_(std::move(watch)) {}
 
 Result<std::unique_ptr<Engine>> Engine::create(ServiceOptions options, const Clock& clock,

@@ -366,3 +366,7 @@ void Engine::look_at_all() {
 }
 
 }  // namespace atelier::jobs
+  for (const std::string& name : pools_.without_owner()) {
+    log::info(fmt::format("the warm pool of job '{}' ends with the keys of who made it", name));
+    attempt(name, end_pool(name));
+  }

@@ -51,6 +51,10 @@ const access::Policy& makes_no_jobs() {
 
 }  // namespace
 
+std::string root_of(const std::string& created_by) {
+  return created_by.substr(0, created_by.find('\n'));
+}
+
 std::optional<JobAccess::Known> JobAccess::known(const http::SessionClaims& claims) const {
   // Before the look: a change that comes in between is seen the next time.
   const std::uint64_t changes = service_.wait_for_change(std::numeric_limits<std::uint64_t>::max(),

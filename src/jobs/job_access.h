@@ -23,6 +23,9 @@
 
 namespace atelier::jobs {
 
+// The ARN of the person at the root.
+std::string root_of(const std::string& created_by);
+
 class JobAccess {
  public:
   // The grants of a principal that is no job, by its ARN; empty when it is not known (any more).

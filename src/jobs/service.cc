@@ -4,6 +4,7 @@
 
 #include "base/id.h"
 #include "jobs/engine.h"
+#include "jobs/job_access.h"
 #include "jobs/leavings.h"
 #include "jobs/log_streams.h"
 #include "jobs/logs.h"
@@ -48,6 +49,10 @@ class LocalService final : public Service {
       job.warm.status = kWarmInUse;
       job.warm.name = fmt::format("{}.{}", job.name, random_id());
       job.warm.keep_alive = plan.keep_alive;
+      const std::vector<std::string> ids = options_.user_ids
+                                               ? options_.user_ids(root_of(job.created_by))
+                                               : std::vector<std::string>{};
+      if (!ids.empty()) job.warm.owner = ids.front();
     }
 
     std::error_code failure;

@@ -38,6 +38,9 @@ struct ServiceOptions {
   std::function<objects::S3Endpoint()> s3;  // what agents are given (known once the server listens)
   // Puts the job's own keys into what its agent is told; without it those of s3() stay.
   std::function<void(const TrainingJob& job, agent::AgentSpec& spec)> give_keys{};
+  // The user ids that a person's keys have now, by ARN; none when all are revoked. Without it
+  // nobody is asked for.
+  std::function<std::vector<std::string>(const std::string& arn)> user_ids{};
   compute::InstanceTable instances;
   std::vector<compute::PriceList> price_lists = compute::builtin_price_lists();
   compute::RuntimeTable runtimes;

@@ -66,6 +66,7 @@ struct WarmPool {
   // two are final. Empty: the job has none.
   std::string status;
   std::string name;                       // of its folder; no other pool ever has it
+  std::string owner;                      // the maker's user id; another person may get the name
   std::chrono::seconds keep_alive{0};     // after the end of the job
   std::optional<Time> available;          // since when nobody has used it
   std::chrono::milliseconds retained{0};  // how long it was Available

@@ -50,8 +50,12 @@ std::string pool_terms(const TrainingJob& job) {
 }
 
 void WarmPools::keep(const TrainingJob& job, Steady since) {
-  const auto [at, is_new] = pools_.try_emplace(job.name, Pool{{}, since, since});
-  if (is_new) at->second.terms = pool_terms(job);
+  const auto [at, is_new] = pools_.try_emplace(job.name, Pool{{}, {}, {}, since, since});
+  if (is_new) {
+    at->second.terms = pool_terms(job);
+    at->second.created_by = job.created_by;
+    at->second.owner = job.warm.owner;
+  }
   at->second.end = at->second.since + job.warm.keep_alive;
 }
 
@@ -66,10 +70,19 @@ std::optional<std::string> WarmPools::match(const TrainingJob& newcomer) const {
   std::optional<std::string> found;
   for (const auto& [job, pool] : pools_) {
     if (pool.terms != terms || (best != nullptr && pool.since <= best->since)) continue;
+    if (!has_owner(pool)) continue;
     best = &pool;
     found = job;
   }
   return found;
+}
+
+std::vector<std::string> WarmPools::without_owner() const {
+  std::vector<std::string> names;
+  for (const auto& [job, pool] : pools_) {
+    if (!has_owner(pool)) names.push_back(job);
+  }
+  return names;
 }
 
 std::optional<WarmPools::Steady> WarmPools::next_end() const {

@@ -8,9 +8,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "jobs/capacity.h"
@@ -28,6 +30,11 @@ std::string pool_terms(const TrainingJob& job);
 class WarmPools {
  public:
   using Steady = std::chrono::steady_clock::time_point;
+  // Whether the person at the root of `created_by` is still the one with that user id.
+  using IsOwner = std::function<bool(const std::string& created_by, const std::string& user_id)>;
+
+  // Without `is_owner` every owner counts.
+  explicit WarmPools(IsOwner is_owner = {}) : is_owner_(std::move(is_owner)) {}
 
   // Of a job whose pool is Available, since `since`; again after its period has changed.
   void keep(const TrainingJob& job, Steady since);
@@ -35,6 +42,9 @@ class WarmPools {
   bool remove(const std::string& job) { return pools_.erase(job) > 0; }
   [[nodiscard]] bool empty() const { return pools_.empty(); }
   [[nodiscard]] bool holds(const std::string& job) const { return pools_.contains(job); }
+
+  // Those whose owner has no key any more; nobody gets them.
+  [[nodiscard]] std::vector<std::string> without_owner() const;
 
   // The job whose pool `newcomer` may take over: of several, the one that was used last. A job that
   // has run, or has taken over a pool before, takes none.
@@ -49,9 +59,15 @@ class WarmPools {
  private:
   struct Pool {
     std::string terms;
+    std::string created_by;
+    std::string owner;
     Steady since;
     Steady end;
   };
+  [[nodiscard]] bool has_owner(const Pool& pool) const {
+    return !is_owner_ || is_owner_(pool.created_by, pool.owner);
+  }
+  IsOwner is_owner_;
   std::map<std::string, Pool> pools_;  // by the job that left them
 };
 

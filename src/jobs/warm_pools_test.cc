@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/json.h"
 
 namespace atelier::jobs {
@@ -104,6 +106,24 @@ TEST(WarmPools, AFittingJobGetsTheOneThatWasUsedLast) {
   EXPECT_EQ(pools.match(newcomer), "c") << "it may be the last to use it";
   newcomer.attempts.number = 2;
   EXPECT_EQ(pools.match(newcomer), std::nullopt) << "its files are elsewhere already";
+}
+
+TEST(WarmPools, OfAUserWhoIsGoneAreNobodysThoughTheNameComesBack) {
+  std::vector<std::string> ids{"AIDA1"};
+  WarmPools pools{[&](const std::string& created_by, const std::string& owner) {
+    EXPECT_EQ(created_by, "arn:aws:iam::000000000000:user/ada");
+    return std::ranges::find(ids, owner) != ids.end();
+  }};
+  TrainingJob job = job_of("a", request());
+  job.warm.owner = "AIDA1";
+  pools.keep(job, steady(1));
+  EXPECT_EQ(pools.match(job_of("n", request())), "a");
+  EXPECT_TRUE(pools.without_owner().empty());
+  ids = {};
+  EXPECT_EQ(pools.without_owner(), std::vector<std::string>{"a"});
+  ids = {"AIDA2"};
+  EXPECT_EQ(pools.match(job_of("n", request())), std::nullopt);
+  EXPECT_EQ(pools.without_owner(), std::vector<std::string>{"a"});
 }
 
 TEST(WarmPools, AreOverAfterTheirPeriodWhichMayChange) {

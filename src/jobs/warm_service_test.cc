@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "agent/journal.h"
 #include "base/file.h"
 #include "base/id.h"
@@ -312,6 +314,33 @@ TEST_F(WarmServiceTest, ThePeriodCanBeChangedAndEnded) {
   open_and_run();
   create({.name = "a", .work_ms = 60000, .keep_alive = 600});
   keep_alive("a", 300);
+TEST_F(WarmServiceTest, APoolEndsWithTheKeysOfWhoMadeItAndIsNotTheNextHoldersOfTheName) {
+  std::mutex mutex;
+  std::vector<std::string> ids{"AIDA1"};
+  options_.user_ids = [&](const std::string& arn) {
+    EXPECT_EQ(arn, "arn:aws:iam::0:user/ada");
+    const std::scoped_lock lock(mutex);
+    return ids;
+  };
+  const auto set_ids = [&](std::vector<std::string> now) {
+    const std::scoped_lock lock(mutex);
+    ids = std::move(now);
+  };
+  options_.scan_interval = std::chrono::milliseconds{20};
+  open_and_run();
+  const TrainingJob first = run({.name = "a", .keep_alive = 600});
+  open_and_run();  // the record knows whose it is
+  set_ids({"AIDA1", "AIDA1"});
+  EXPECT_EQ(run({.name = "b", .keep_alive = 600}).warm.of, "a") << "a rotated key is hers";
+  set_ids({"AIDA2"});
+  EXPECT_EQ(run({.name = "c", .keep_alive = 600}).warm.of, "") << "another person of that name";
+  EXPECT_EQ(wait_for_pool("b", kWarmTerminated).warm.status, "Terminated");
+  wait_until_gone(pool(first));
+  set_ids({});
+  EXPECT_EQ(wait_for_pool("c", kWarmTerminated).warm.status, "Terminated") << "nobody any more";
+  service_.reset();
+}
+
   EXPECT_EQ(job("a").warm.keep_alive, std::chrono::seconds{300});
   wait_until(*service_, "a", [](const TrainingJob& job) { return job.attempts.began.has_value(); });
   ASSERT_TRUE(service_->stop("a"));

@@ -154,6 +154,7 @@ Attempts attempts_from_text(std::string_view text) {
 std::string to_text(const WarmPool& pool) {
   if (pool.status.empty()) return {};
   return json::serialize(json::object{{"name", pool.name},
+                                      {"owner", pool.owner},
                                       {"keep_alive", pool.keep_alive.count()},
                                       {"available", or_null(pool.available)},
                                       {"retained_ms", pool.retained.count()},
@@ -169,6 +170,7 @@ WarmPool warm_from_text(std::string_view status, std::string_view text) {
   const json::value* value = &*parsed;
   if (!value->is_object()) return pool;
   pool.name = find_string(*value, "name").value_or("");
+  pool.owner = find_string(*value, "owner").value_or("");
   pool.keep_alive = std::chrono::seconds{find_int(*value, "keep_alive").value_or(0)};
   pool.available = time_of(*value, "available");
   pool.retained = std::chrono::milliseconds{find_int(*value, "retained_ms").value_or(0)};
