@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/json.h"
+#include "base/own_folder.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "base/strict_json.h"

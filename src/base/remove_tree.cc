@@ -1,4 +1,4 @@
-// What base/file.h has for folders: names in them, and their removal.
+// remove_tree() of base/file.h, and base/own_folder.h.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/id.h"
+#include "base/own_folder.h"
 
 namespace atelier {
 namespace fs = std::filesystem;
@@ -134,6 +135,11 @@ Result<void> remove_tree_at(int folder, const std::string& name) {
     return error_from_errno(quoted("remove", name), errno);
   }
   return {};
+}
+
+bool is_random_id(std::string_view text, std::size_t bytes) {
+  return text.size() == bytes * 2 &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 Result<void> remove_tree(const fs::path& path) { return remove_tree_at(AT_FDCWD, path.string()); }

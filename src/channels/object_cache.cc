@@ -17,7 +17,7 @@
 #include <thread>
 
 #include "base/hash.h"
-#include "base/id.h"
+#include "base/own_folder.h"
 #include "base/parallel.h"
 
 namespace atelier::channels {

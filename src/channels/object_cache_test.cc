@@ -295,8 +295,8 @@ TEST_F(ObjectCacheTest, AJobThatIsKilledWhileItDownloadsLeavesNothingThatIsTaken
 }
 
 TEST_F(ObjectCacheTest, ADownloadThatWaitsForLongIsNotTakenForOneThatWasKilled) {
-  const fs::path waits = cache_ / "objects/ab/.waits.part";
-  const fs::path killed = cache_ / "objects/ab/.killed.part";
+  const fs::path waits = cache_ / "objects/ab/.0123456789abcdef.part";
+  const fs::path killed = cache_ / "objects/ab/.fedcba9876543210.part";
   fs::create_directories(waits.parent_path());
   const UniqueFd fd = *open_file(waits, O_RDWR | O_CREAT);
   ASSERT_EQ(flock(fd.get(), LOCK_EX), 0);

@@ -344,7 +344,7 @@ Result<void> Engine::change_request(const std::string& name, const RequestChange
 }
 
 Result<void> Engine::remove(const std::string& name) {
-  fs::path aside;
+  fs::path aside, pool_aside;
   TrainingJob job;
   {
     const std::scoped_lock lock(mutex_);
@@ -365,14 +365,21 @@ Result<void> Engine::remove(const std::string& name) {
                                name),
                    Retry::kYes};
     }
-    TRY(make_removed_folder(options_));  // as long as nothing has changed
+    const fs::path removed = TRY(make_removed_folder(options_));  // as long as nothing has changed
     if (job.warm.status == kWarmAvailable) job = TRY(happen(name, WarmPoolEnded{}));
+    // Before the record goes: a pool that no record names is kept (remove_left_pools()).
+    if (job.warm.status == kWarmTerminated && !job.warm.name.empty()) {
+      pool_aside = removed / job.warm.name;
+      std::error_code gone_already;
+      fs::rename(pool_folder(job.warm.name), pool_aside, gone_already);
+    }
     TRY(store_.remove(name, job.version));
     aside = TRY(set_aside(name));
     notify();
   }
   ignore_error(remove_tree(aside), "what is left goes with the next start");
-  ignore_error(remove_pool_folder(job), "the same");
+  if (!pool_aside.empty()) ignore_error(remove_tree(pool_aside), "the same");
+  ignore_error(remove_pool_folder(job), "on a disk of its own it could not be moved aside");
   return {};
 }
 

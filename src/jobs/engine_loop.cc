@@ -282,7 +282,8 @@ void Engine::clean_up_all() {
 }
 
 // Folders of pools that are over: their removal was cut off. Listed before the records are read,
-// for a folder is made after the record of its job.
+// for a folder is made after the record of its job. One that no record names stays: records go
+// after their pools (remove()), so these are of records that were lost.
 void Engine::remove_left_pools() {
   const Result<std::vector<std::string>> there = names_with_id(options_.warm_folder());
   if (!there) return log::error("warm pools: " + there.error().message);
@@ -295,6 +296,16 @@ void Engine::remove_left_pools() {
   }
   for (const std::string& name : *there) {
     if (held.contains(name)) continue;
+    const Result<bool> over = store_.has_terminated_pool(name);
+    if (!over) return log::error("warm pools: " + over.error().message);
+    if (!*over) {
+      log::warning(
+          fmt::format("'{}' is a warm pool of no job that is known, and is kept: if "
+                      "jobs.db is an older copy, restore the newer one; if nobody misses "
+                      "the pool, remove it",
+                      pool_folder(name).string()));
+      continue;
+    }
     const Result<void> removed = remove_tree(pool_folder(name));
     if (!removed) log::error("warm pools: " + removed.error().message);
   }
@@ -362,11 +373,11 @@ void Engine::look_at_all() {
     for (const Effect effect : requests_due(job)) attempt(job.name, carry_out({job.name, effect}));
   }
   const std::scoped_lock lock(mutex_);
-  admit_waiting();
-}
-
-}  // namespace atelier::jobs
   for (const std::string& name : pools_.without_owner()) {
     log::info(fmt::format("the warm pool of job '{}' ends with the keys of who made it", name));
     attempt(name, end_pool(name));
   }
+  admit_waiting();
+}
+
+}  // namespace atelier::jobs

@@ -1,13 +1,15 @@
 #include "jobs/leavings.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 
-#include "base/file.h"
-#include "base/id.h"
+#include "base/own_folder.h"
 
 namespace atelier::jobs {
 namespace {
@@ -33,6 +35,35 @@ Result<std::optional<UniqueFd>> open_if_there(const fs::path& folder) {
   if (fd) return std::optional{*std::move(fd)};
   if (fd.error().code == Code::kNotFound) return std::optional<UniqueFd>{};
   return fd.error();
+}
+
+// A folder of jobs has a spec.json in each one that was ever started.
+Result<bool> has_jobs(const fs::path& folder) {
+  const std::optional<UniqueFd> fd = TRY(open_if_there(folder));
+  if (!fd) return false;
+  const std::vector<std::string> names = TRY(names_in(fd->get()));
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return is_real_folder(fd->get(), name) &&
+           faccessat(fd->get(), (name + "/spec.json").c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+  });
+}
+
+// New records would know nothing of them: their names would be gone, their pools be removed.
+Result<void> check_records(const ServiceOptions& options) {
+  const fs::path records = options.folder / "jobs.db";
+  struct stat info {};
+  const bool there = stat(records.c_str(), &info) == 0;
+  if (there && info.st_size > 0) return {};
+  if (!there && errno != ENOENT) return error_from_errno("stat '" + records.string() + "'", errno);
+  const bool jobs = TRY(has_jobs(options.folder));
+  if (!jobs && TRY(names_with_id(options.warm_folder())).empty()) return {};
+  return Error{Code::kFailedPrecondition,
+               fmt::format("'{}' is {}, and there are {} in '{}': restore jobs.db, with "
+                           "jobs.db-wal where there is one, or move that folder away to begin "
+                           "without them",
+                           records.string(), there ? "empty" : "missing",
+                           jobs ? "folders of jobs" : "warm pools",
+                           (jobs ? options.folder : options.warm_folder()).string())};
 }
 
 }  // namespace
@@ -74,9 +105,11 @@ Result<void> check_folders(const ServiceOptions& options) {
   for (const fs::path& folder : {options.folder, options.removed_folder(), options.warm_folder()}) {
     TRY(check_own_folder(folder));
   }
-  if (options.cache_folder.empty()) return {};
-  TRY(check_own_folder(options.cache_folder));
-  return check_own_folder(options.cache_folder / "objects");
+  if (!options.cache_folder.empty()) {
+    TRY(check_own_folder(options.cache_folder));
+    TRY(check_own_folder(options.cache_folder / "objects"));
+  }
+  return check_records(options);
 }
 
 }  // namespace atelier::jobs

@@ -28,7 +28,8 @@ Result<void> remove_names_with_id(const std::filesystem::path& folder);
 // caller of the API can have caused it.
 Result<std::filesystem::path> make_removed_folder(const ServiceOptions& options);
 
-// Before anything is opened: refuses folders that are links, by name.
+// Before anything is opened: refuses, by name, folders that are links, and jobs or warm pools that
+// are there while their records are not.
 Result<void> check_folders(const ServiceOptions& options);
 
 }  // namespace atelier::jobs

@@ -131,67 +131,6 @@ TEST_F(ServiceTest, ADeleteThatWasCutOffIsFinishedByTheNextStart) {
   EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
 }
 
-TEST_F(ServiceTest, AFolderThatIsALinkIsRefusedByItsNameAndLosesNothing) {
-  namespace fs = std::filesystem;
-  const fs::path victim = folder_.path() / "victim";
-  const std::string pool = "a." + random_id();
-  options_.cache_folder = folder_.path() / "cache";
-  ASSERT_TRUE(make_folders(victim / pool / "precious"));
-  ASSERT_TRUE(make_folders(options_.folder));
-  for (const fs::path& folder : {options_.warm_folder(), options_.removed_folder(),
-                                 options_.cache_folder, options_.folder}) {
-    std::error_code failure;
-    fs::rename(folder, folder_.path() / "moved", failure);
-    fs::create_directory_symlink(victim, folder);
-    const auto refused = Service::open(options_, system_clock());
-    EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
-    EXPECT_THAT(refused.error().message, HasSubstr("'" + folder.string() + "' is a link"));
-    fs::remove(folder);
-    fs::rename(folder_.path() / "moved", folder, failure);
-  }
-  EXPECT_TRUE(fs::exists(victim / pool / "precious"));
-  open();
-}
-
-TEST_F(ServiceTest, WhatIsNoneOfOursIsLeftAloneByTheNextStart) {
-  namespace fs = std::filesystem;
-  const fs::path victim = folder_.path() / "victim";
-  ASSERT_TRUE(make_folders(victim / "tmp"));
-  ASSERT_TRUE(make_folders(options_.removed_folder() / "notes"));
-  ASSERT_TRUE(make_folders(options_.warm_folder() / "notes"));
-  ASSERT_TRUE(make_folders(options_.warm_folder() / "a.1234"));
-  ASSERT_TRUE(replace_file(options_.warm_folder() / ("file." + random_id()), "x"));
-  fs::create_directory_symlink(victim, options_.warm_folder() / ("link." + random_id()));
-  fs::create_directory_symlink(victim, options_.removed_folder() / ("link." + random_id()));
-  const auto count = [](const fs::path& folder) {
-    return std::distance(fs::directory_iterator{folder}, fs::directory_iterator{});
-  };
-  open_and_run();
-  create({.name = "a"});  // after the engine's thread has cleaned up
-  EXPECT_EQ(wait_for_end(*service_, "a").status, "Completed");
-  EXPECT_EQ(count(options_.warm_folder()), 4);
-  EXPECT_EQ(count(options_.removed_folder()), 2);
-  EXPECT_EQ(count(victim), 1);
-}
-
-TEST_F(ServiceTest, AJobsFolderThatIsALinkIsNotCleaned) {
-  namespace fs = std::filesystem;
-  open_and_run();
-  create({.name = "a"});
-  wait_for_end(*service_, "a");
-  wait_for_agent("a");
-  service_.reset();
-  const fs::path victim = folder_.path() / "victim";
-  fs::rename(options_.folder / "a", victim);
-  fs::remove(victim / "agent.out");
-  ASSERT_TRUE(make_folders(victim / "tmp"));  // as of an agent that was killed while it cleaned up
-  fs::create_directory_symlink(victim, options_.folder / "b");
-  open_and_run();
-  create({.name = "c"});
-  EXPECT_EQ(wait_for_end(*service_, "c").status, "Completed");
-  EXPECT_FALSE(fs::exists(victim / "agent.out")) << "no agent came";
-}
-
 TEST_F(ServiceTest, OfManyCreatesOfANameAtOnceOneWins) {
   open_and_run();
   std::atomic<int> won = 0;

@@ -53,8 +53,16 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& file,
   auto state = std::make_unique<State>();
   state->file = file;
   state->options = options;
-  state->writer = TRY(state->connect());
-  TRY(sqlite::migrate(*state->writer, internal::store_schema()));
+  const auto begin = [&]() -> Result<void> {
+    state->writer = TRY(state->connect());
+    return sqlite::migrate(*state->writer, internal::store_schema());
+  };
+  state->reserve = TRY(internal::Reserve::open(file.string() + "-reserve"));
+  Result<void> begun = begin();
+  if (!begun && begun.error().code == Code::kResourceExhausted && state->reserve->give_up()) {
+    begun = begin();
+  }
+  TRY(std::move(begun));
   return std::unique_ptr<Store>{new Store{std::move(state)}};
 }
 
@@ -77,31 +85,31 @@ Result<std::uint64_t> Store::insert(const TrainingJob& job, const std::optional<
 
 Result<void> Store::save(const TrainingJob& job, std::uint64_t loaded_version,
                          const std::optional<Change>& taken) {
-  const State::Writing writing(*state_);
-  Database& database = *state_->writer;
-  Transaction transaction = TRY(Transaction::begin(database));
-  TRY(save_change(database, {job, loaded_version}));
-  if (taken) TRY(save_change(database, *taken));
-  return transaction.commit();
+  return state_->write([&](Database& database) -> Result<void> {
+    Transaction transaction = TRY(Transaction::begin(database));
+    TRY(save_change(database, {job, loaded_version}));
+    if (taken) TRY(save_change(database, *taken));
+    return transaction.commit();
+  });
 }
 
 Result<void> Store::replace_request(const std::string& name, std::uint64_t loaded_version,
                                     const std::string& request_json, std::optional<Time> modified,
                                     const WarmPool& warm) {
-  const State::Writing writing(*state_);
-  Database& database = *state_->writer;
-  Transaction transaction = TRY(Transaction::begin(database));
-  const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
   const std::string warm_text = internal::to_text(warm);
-  TRY(database.run(
-      "UPDATE jobs SET version = version + 1, modified = max(modified, coalesce(?, modified)), "
-      "warm_status = ?, warm = ? WHERE id = ?",
-      {modified ? Value{to_epoch_milliseconds(*modified)} : Value{nullptr}, warm.status, warm_text,
-       id}));
-  TRY(database.run(
-      "UPDATE requests SET created_as = coalesce(created_as, body), body = ? WHERE job = ?",
-      {request_json, id}));
-  return transaction.commit();
+  return state_->write([&](Database& database) -> Result<void> {
+    Transaction transaction = TRY(Transaction::begin(database));
+    const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
+    TRY(database.run(
+        "UPDATE jobs SET version = version + 1, modified = max(modified, coalesce(?, modified)), "
+        "warm_status = ?, warm = ? WHERE id = ?",
+        {modified ? Value{to_epoch_milliseconds(*modified)} : Value{nullptr}, warm.status,
+         warm_text, id}));
+    TRY(database.run(
+        "UPDATE requests SET created_as = coalesce(created_as, body), body = ? WHERE job = ?",
+        {request_json, id}));
+    return transaction.commit();
+  });
 }
 
 Result<std::string> Store::created_as(const std::string& name) {
@@ -114,15 +122,15 @@ Result<std::string> Store::created_as(const std::string& name) {
 }
 
 Result<void> Store::remove(const std::string& name, std::uint64_t loaded_version) {
-  const State::Writing writing(*state_);
-  Database& database = *state_->writer;
-  Transaction transaction = TRY(Transaction::begin(database));
-  const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
-  TRY(database.run("DELETE FROM transitions WHERE job = ?", {id}));
-  TRY(database.run("DELETE FROM requests WHERE job = ?", {id}));
-  TRY(database.run("DELETE FROM jobs WHERE id = ?", {id}));
-  TRY(database.run("INSERT OR REPLACE INTO removed VALUES(?)", {name}));
-  return transaction.commit();
+  return state_->write([&](Database& database) -> Result<void> {
+    Transaction transaction = TRY(Transaction::begin(database));
+    const std::int64_t id = TRY(id_at_version(database, name, loaded_version));
+    TRY(database.run("DELETE FROM transitions WHERE job = ?", {id}));
+    TRY(database.run("DELETE FROM requests WHERE job = ?", {id}));
+    TRY(database.run("DELETE FROM jobs WHERE id = ?", {id}));
+    TRY(database.run("INSERT OR REPLACE INTO removed VALUES(?)", {name}));
+    return transaction.commit();
+  });
 }
 
 Result<std::vector<std::string>> Store::removed() {
@@ -140,9 +148,10 @@ Result<bool> Store::is_removed(const std::string& name) {
 }
 
 Result<void> Store::forget_removed(const std::string& name) {
-  const State::Writing writing(*state_);
-  TRY(state_->writer->run("DELETE FROM removed WHERE name = ?", {name}));
-  return {};
+  return state_->write([&](Database& database) -> Result<void> {
+    TRY(database.run("DELETE FROM removed WHERE name = ?", {name}));
+    return {};
+  });
 }
 
 Result<TrainingJob> Store::load(const std::string& name) {
@@ -177,6 +186,17 @@ Result<std::vector<TrainingJob>> Store::load_active() {
 
 Result<std::vector<TrainingJob>> Store::load_warm() {
   return load_where("warm_status = 'Available'");
+}
+
+Result<bool> Store::has_terminated_pool(const std::string& pool) {
+  State::Reader reader = TRY(State::Reader::borrow(*state_));
+  Rows rows = TRY((*reader).query(
+      "SELECT warm_status, warm FROM jobs WHERE warm_status = 'Terminated' AND instr(warm, ?) > 0",
+      {pool}));
+  while (TRY(rows.step())) {
+    if (internal::warm_from_text(rows.text(0), rows.text(1)).name == pool) return true;
+  }
+  return false;
 }
 
 Result<std::vector<TrainingJob>> Store::load_where(std::string_view condition) {

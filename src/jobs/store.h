@@ -129,6 +129,8 @@ class Store {
   Result<std::vector<TrainingJob>> load_active();
   // Those that have ended and whose warm pool is Available, likewise.
   Result<std::vector<TrainingJob>> load_warm();
+  // Whether a job that is there had that warm pool, and its pool is over.
+  Result<bool> has_terminated_pool(const std::string& pool);
   Result<Page<JobSummary>> list(const ListQuery& query);
   // Reads one job after the other in the query's order until the page is full.
   Result<Page<TrainingJob>> find(const ListQuery& query, const JobFilter& filter);

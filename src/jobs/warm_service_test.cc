@@ -163,11 +163,14 @@ TEST_F(WarmServiceTest, InstancesThatWereLostOrNeverThereAreNotKept) {
 TEST_F(WarmServiceTest, ARestartKeepsPoolsTheirTimeAndTheirRoomAndRemovesWhatIsLeftOfOthers) {
   options_.host = {1, 64, 0};
   open_and_run();
+  const TrainingJob over = run({.name = "over", .keep_alive = 600});
+  keep_alive("over", 0);
+  wait_until_gone(pool(over));
   const TrainingJob first = run({.name = "a", .keep_alive = 600});
-  const fs::path gone = folder_.path() / "warm" / ("gone." + random_id());
-  ASSERT_TRUE(make_folders(gone / "algo-1"));
+  service_.reset();
+  ASSERT_TRUE(make_folders(pool(over) / "algo-1"));  // as if that had been cut short
   open_and_run();
-  wait_until_gone(gone);
+  wait_until_gone(pool(over));
   EXPECT_TRUE(fs::exists(pool(first)));
   const TrainingJob second = run({.name = "b", .keep_alive = 1});
   EXPECT_EQ(second.warm.of, "a");
@@ -196,6 +199,7 @@ class Queue {
       for (const char* step : {"started", "downloading", "training"}) {
         ASSERT_TRUE(journal.append(step, ""));
       }
+      ASSERT_TRUE(journal.append(kind, "ClientError: if it has failed", detail));
     }
     look();
   }
@@ -228,12 +232,6 @@ TEST_F(WarmServiceTest, TwoUsersOfPoolsDoNotKeepAJobWaitingThatNeedsTheRoomOfBot
   EXPECT_TRUE(queue.job("x2").admitted);
 }
 
-TEST_F(WarmServiceTest, NoJobPassesAnEarlierOneWhateverPoolsThereAre) {
-  constexpr double kHost = 4;
-  options_.host = {kHost, 1024, 0};
-  int reused = 0;
-  for (std::uint64_t seed = 0; seed < 6; ++seed) {
-    ServiceOptions options = options_;
 TEST_F(WarmServiceTest, APoolThatIsLargerThanItsVolumeEndsWithTheJobThatFoundItSo) {
   Queue queue{options_};
   queue.submit({.name = "a", .keep_alive = 600});
@@ -245,6 +243,12 @@ TEST_F(WarmServiceTest, APoolThatIsLargerThanItsVolumeEndsWithTheJobThatFoundItS
   EXPECT_EQ(queue.submit({.name = "c", .keep_alive = 600}).warm.of, "") << "a new one";
 }
 
+TEST_F(WarmServiceTest, NoJobPassesAnEarlierOneWhateverPoolsThereAre) {
+  constexpr double kHost = 4;
+  options_.host = {kHost, 1024, 0};
+  int reused = 0;
+  for (std::uint64_t seed = 0; seed < 6; ++seed) {
+    ServiceOptions options = options_;
     options.folder = folder_.path() / std::to_string(seed) / "jobs";
     Queue queue{options};
     std::vector<std::string> names;
@@ -310,10 +314,6 @@ TEST_F(WarmServiceTest, AJobThatTakesAPoolOverGetsNothingOfADeletedJobOfItsName)
   EXPECT_EQ(users(taken), "a\nn\n") << "its own program has run";
 }
 
-TEST_F(WarmServiceTest, ThePeriodCanBeChangedAndEnded) {
-  open_and_run();
-  create({.name = "a", .work_ms = 60000, .keep_alive = 600});
-  keep_alive("a", 300);
 TEST_F(WarmServiceTest, APoolEndsWithTheKeysOfWhoMadeItAndIsNotTheNextHoldersOfTheName) {
   std::mutex mutex;
   std::vector<std::string> ids{"AIDA1"};
@@ -341,6 +341,26 @@ TEST_F(WarmServiceTest, APoolEndsWithTheKeysOfWhoMadeItAndIsNotTheNextHoldersOfT
   service_.reset();
 }
 
+// Of records that were lost with a newer jobs.db, say.
+TEST_F(WarmServiceTest, APoolThatNoRecordNamesIsKept) {
+  open_and_run();
+  const TrainingJob over = run({.name = "over", .keep_alive = 600});
+  keep_alive("over", 0);
+  wait_until_gone(pool(over));
+  service_.reset();
+  const fs::path unknown = options_.warm_folder() / ("unknown." + random_id());
+  ASSERT_TRUE(make_folders(unknown / "algo-1"));
+  ASSERT_TRUE(make_folders(pool(over) / "algo-1"));
+  open_and_run();
+  wait_until_gone(pool(over));
+  run({.name = "later"});  // after all that was left was looked at
+  EXPECT_TRUE(fs::exists(unknown / "algo-1"));
+}
+
+TEST_F(WarmServiceTest, ThePeriodCanBeChangedAndEnded) {
+  open_and_run();
+  create({.name = "a", .work_ms = 60000, .keep_alive = 600});
+  keep_alive("a", 300);
   EXPECT_EQ(job("a").warm.keep_alive, std::chrono::seconds{300});
   wait_until(*service_, "a", [](const TrainingJob& job) { return job.attempts.began.has_value(); });
   ASSERT_TRUE(service_->stop("a"));

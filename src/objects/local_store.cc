@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "base/log.h"
+#include "base/own_folder.h"
 #include "objects/internal/local_store_impl.h"
 
 namespace atelier::objects {
@@ -105,17 +109,51 @@ Result<std::unique_ptr<StoreImpl>> StoreImpl::open(const std::filesystem::path& 
   store->files_ = TRY(BodyFiles::open(folder / "bodies"));
   store->slots_ = std::make_unique<PartSlots>(*store->files_);
   store->reserve_ = TRY(open_file(folder / "reserve", O_RDWR | O_CREAT, 0600));
-  Result<void> recovered = store->recover();
+  TRY(store->check_index());
+  const bool cut_short = store->begin_run();
+  Result<void> recovered = store->recover(cut_short);
   if (!recovered && recovered.error().code == Code::kResourceExhausted) {
     store->release_reserve();
-    recovered = store->recover();
+    recovered = store->recover(cut_short);
   }
   TRY(std::move(recovered));
   store->keep_reserve();
   return store;
 }
 
-Result<void> StoreImpl::recover() {
+StoreImpl::~StoreImpl() {
+  if (writer_ != nullptr && ftruncate(lock_.get(), 0) != 0) {
+    log::warning("the lock of the object store does not say that it was closed");
+  }
+}
+
+// A new index over bodies would take all of them for leftovers.
+Result<void> StoreImpl::check_index() const {
+  const std::filesystem::path index = folder_ / "index.db";
+  struct stat info {};
+  const bool there = stat(index.c_str(), &info) == 0;
+  if (there && info.st_size > 0) return {};
+  if (!there && errno != ENOENT) return error_from_errno("stat '" + index.string() + "'", errno);
+  if (!TRY(files_->any())) return {};
+  return Error{Code::kFailedPrecondition,
+               fmt::format("object store '{}': there are bodies of objects and their index "
+                           "'index.db' is {}: restore index.db, with index.db-wal where there is "
+                           "one, or move 'bodies' away to begin with an empty store",
+                           folder_.string(), there ? "empty" : "missing")};
+}
+
+// The lock's file says "open" until the store is closed in order; true when it was not the last
+// time. On a full disk it may not be said: then what this run leaves is kept at the next start.
+bool StoreImpl::begin_run() const {
+  struct stat info {};
+  const bool cut_short = fstat(lock_.get(), &info) == 0 && info.st_size > 0;
+  if (pwrite(lock_.get(), "open\n", 5, 0) != 5 || fdatasync(lock_.get()) != 0) {
+    log::warning("the lock of the object store does not say that it is open");
+  }
+  return cut_short;
+}
+
+Result<void> StoreImpl::recover(bool cut_short) {
   std::unique_ptr<Database> db = TRY(connect());
   TRY(sqlite::migrate(*db, schema()));
   TRY(sync_folder(folder_));
@@ -127,12 +165,19 @@ Result<void> StoreImpl::recover() {
   TRY(db->script("DELETE FROM garbage"));
   // Written before the crash, but not in the index.
   const std::int64_t low_water = TRY(find_meta(*db, "low_water")).value_or(0);
-  const std::size_t orphans =
-      TRY(files_->sweep(static_cast<std::uint64_t>(low_water),
-                        [&](const std::string& file) { return has_row(*db, file); }));
-  if (orphans > 0) {
+  const BodyFiles::Swept swept = TRY(files_->sweep(
+      static_cast<std::uint64_t>(low_water),
+      [&](const std::string& file) { return has_row(*db, file); }, cut_short, folder_ / "aside"));
+  if (swept.removed > 0) {
     log::info(fmt::format("object store '{}': removed {} bodies of writes that a crash cut short",
-                          folder_.string(), orphans));
+                          folder_.string(), swept.removed));
+  }
+  if (swept.aside > 0) {
+    log::warning(fmt::format(
+        "object store '{}': {} bodies belong to no object, more than a crash explains, and were "
+        "moved to 'aside': if index.db is an older copy, stop the server, restore the newer one "
+        "and move them back to 'bodies'; if nobody misses them, remove 'aside'",
+        folder_.string(), swept.aside));
   }
   const auto new_low_water = static_cast<std::int64_t>(files_->low_water());
   if (new_low_water != low_water) TRY(set_meta(*db, "low_water", new_low_water));

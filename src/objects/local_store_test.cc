@@ -132,6 +132,77 @@ TEST_F(LocalStoreTest, RemovesNothingThatItDidNotMake) {
   EXPECT_EQ(*get(*store_, "large") == large, true);
 }
 
+TEST_F(LocalStoreTest, BodiesWithoutAnIndexAreRefusedByNameAndKept) {
+  const std::string large = bytes_of(kInlineBytes * 2, 1);
+  ASSERT_TRUE(put(*store_, "large", large));
+  store_.reset();
+  const fs::path index = folder_.path() / "index.db";
+  const fs::path saved = folder_.path() / "saved.db";
+  for (const bool empty : {false, true}) {
+    fs::rename(index, saved);
+    if (empty) std::ofstream{index};
+    for (int start = 0; start < 2; ++start) {
+      const auto refused = LocalStore::open(folder_.path(), system_clock());
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kFailedPrecondition);
+      EXPECT_NE(refused.error().message.find(empty ? "'index.db' is empty" : "is missing"),
+                std::string::npos)
+          << refused.error().message;
+    }
+    fs::rename(saved, index);
+    store_ = open_store(folder_.path());
+    EXPECT_EQ(*get(*store_, "large") == large, true);
+    store_.reset();
+  }
+  fs::remove(index);
+  fs::rename(folder_.path() / "bodies", folder_.path() / "moved");
+  EXPECT_TRUE(open_store(folder_.path())->list_buckets()->empty());
+}
+
+TEST_F(LocalStoreTest, WhatAnOlderIndexDoesNotKnowIsMovedAsideAndCanBeBroughtBack) {
+  const std::string large = bytes_of(kInlineBytes * 2, 1);
+  const fs::path index = folder_.path() / "index.db";
+  ASSERT_TRUE(put(*store_, "old", large));
+  store_.reset();
+  fs::copy_file(index, folder_.path() / "older.db");
+  store_ = open_store(folder_.path());
+  for (const char* key : {"one", "two"}) ASSERT_TRUE(put(*store_, key, large));
+  store_.reset();
+  fs::rename(index, folder_.path() / "newer.db");
+  fs::rename(folder_.path() / "older.db", index);
+  store_ = open_store(folder_.path());
+  EXPECT_EQ(*get(*store_, "old") == large, true);
+  EXPECT_FALSE(get(*store_, "one"));
+  EXPECT_EQ(files_in(folder_.path() / "bodies"), 1U);
+  ASSERT_EQ(files_in(folder_.path() / "aside"), 2U);
+  store_.reset();
+  fs::rename(folder_.path() / "newer.db", index);
+  for (const auto& body : fs::directory_iterator(folder_.path() / "aside" / "00000000")) {
+    fs::rename(body.path(), folder_.path() / "bodies" / "00000000" / body.path().filename());
+  }
+  store_ = open_store(folder_.path());
+  for (const char* key : {"old", "one", "two"}) EXPECT_EQ(*get(*store_, key) == large, true) << key;
+}
+
+TEST_F(LocalStoreTest, AfterAStopThatWasCutShortOnlyWhatItExplainsIsRemoved) {
+  const auto start_with = [&](const std::vector<int>& minutes_ago) {
+    store_.reset();
+    std::ofstream{folder_.path() / "lock"} << "open";
+    for (const int minutes : minutes_ago) {
+      const fs::path body = folder_.path() / "bodies" / "00000000" / random_id();
+      std::ofstream{body} << "half of";
+      fs::last_write_time(body, fs::file_time_type::clock::now() - std::chrono::minutes{minutes});
+    }
+    store_ = open_store(folder_.path());
+    EXPECT_EQ(files_in(folder_.path() / "bodies"), 0U);
+    const fs::path aside = folder_.path() / "aside";
+    return fs::exists(aside) ? files_in(aside) : 0U;
+  };
+  EXPECT_EQ(start_with({600, 601, 602}), 0U) << "of one moment, however long ago";
+  EXPECT_EQ(start_with({0, 30}), 2U) << "written half an hour apart";
+  EXPECT_EQ(start_with(std::vector<int>(1001, 0)), 1003U) << "more than can be on their way";
+}
+
 TEST_F(LocalStoreTest, RefusesASecondOpenerByTheNameOfTheFolder) {
   const Result<std::unique_ptr<LocalStore>> second =
       LocalStore::open(folder_.path(), system_clock());

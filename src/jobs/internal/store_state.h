@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "jobs/internal/reserve.h"
 #include "jobs/internal/version_cache.h"
 #include "jobs/store.h"
 #include "sqlite/sqlite.h"
@@ -18,7 +19,8 @@ struct Store::State {
   std::filesystem::path file;
   StoreOptions options;
   std::mutex write_mutex;
-  std::optional<sqlite::Database> writer;  // under write_mutex
+  std::optional<sqlite::Database> writer;    // under write_mutex
+  std::optional<internal::Reserve> reserve;  // under write_mutex
   std::mutex readers_mutex;
   std::vector<sqlite::Database> readers;  // those at rest; under readers_mutex
   internal::VersionCache versions;
@@ -35,6 +37,19 @@ struct Store::State {
     State& state_;
     std::scoped_lock<std::mutex> lock_;
   };
+
+  // A change that ends something, and so may make room: on a full disk it is made at the expense of
+  // the reserve.
+  template <typename Change>
+  Result<void> write(const Change& change) {
+    const Writing writing(*this);
+    Result<void> done = change(*writer);
+    if (!done && done.error().code == Code::kResourceExhausted && reserve->give_up()) {
+      done = change(*writer);
+    }
+    if (done) reserve->keep();
+    return done;
+  }
 
   [[nodiscard]] Result<sqlite::Database> connect() const {
     return sqlite::Database::open(file, {.name = fmt::format("job store '{}'", file.string()),

@@ -2,19 +2,29 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <limits>
 #include <optional>
 #include <system_error>
 #include <vector>
 
 #include "base/id.h"
+#include "base/own_folder.h"
 
 namespace atelier::objects::internal {
 namespace fs = std::filesystem;
 namespace {
+
+// What a stop that was cut short can have left: as many bodies as were on their way at once, each
+// written to until then.
+constexpr std::size_t kMostCutShort = 1000;
+constexpr std::int64_t kCutShortSeconds = 600;
 
 std::string folder_name(std::uint64_t number) { return fmt::format("{:08}", number); }
 
@@ -123,21 +133,56 @@ std::uint64_t BodyFiles::low_water() const {
   return pending_.empty() ? folder_ : std::min(folder_, pending_.begin()->first);
 }
 
-Result<std::size_t> BodyFiles::sweep(
-    std::uint64_t low_water, const std::function<Result<bool>(const std::string&)>& has_row) {
-  std::size_t removed = 0;
+Result<bool> BodyFiles::any() const {
+  for (const std::string& folder : TRY(names_in(root_))) {
+    if (!parse_folder(folder)) continue;
+    const UniqueFd opened = TRY(open_own_folder(root_ / folder));
+    if (std::ranges::any_of(TRY(atelier::names_in(opened.get())),
+                            [](const std::string& name) { return is_random_id(name); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
+Result<BodyFiles::Swept> BodyFiles::sweep(
+    std::uint64_t low_water, const std::function<Result<bool>(const std::string&)>& has_row,
+    bool cut_short, const fs::path& aside) {
+  std::vector<std::string> orphans;
+  std::int64_t first = std::numeric_limits<std::int64_t>::max();
+  std::int64_t last = std::numeric_limits<std::int64_t>::min();
   for (const std::string& folder : TRY(names_in(root_))) {
     const std::optional<std::uint64_t> number = parse_folder(folder);
     if (!number || *number < low_water) continue;
     const UniqueFd opened = TRY(open_own_folder(root_ / folder));
     for (const std::string& file : TRY(atelier::names_in(opened.get()))) {
-      const std::string name = folder + "/" + file;
-      if (!is_random_id(file) || TRY(has_row(name))) continue;
-      remove(name);
-      ++removed;
+      std::string name = folder + "/" + file;
+      struct stat info {};
+      if (!is_random_id(file) || TRY(has_row(name)) ||
+          fstatat(opened.get(), file.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+          !S_ISREG(info.st_mode)) {
+        continue;
+      }
+      // A second name for a body is as old as that name.
+      const std::int64_t written = info.st_nlink > 1 ? info.st_ctim.tv_sec : info.st_mtim.tv_sec;
+      first = std::min(first, written);
+      last = std::max(last, written);
+      orphans.push_back(std::move(name));
     }
   }
-  return removed;
+  if (orphans.empty()) return Swept{};
+  if (cut_short && orphans.size() <= kMostCutShort && last - first <= kCutShortSeconds) {
+    for (const std::string& name : orphans) remove(name);
+    return Swept{orphans.size(), 0};
+  }
+  for (const std::string& name : orphans) {
+    TRY(make_folders((aside / name).parent_path(), 0700));
+    if (rename((root_ / name).c_str(), (aside / name).c_str()) != 0) {
+      return error_from_errno("move '" + (root_ / name).string() + "' to '" + aside.string() + "'",
+                              errno);
+    }
+  }
+  return Swept{0, orphans.size()};
 }
 
 }  // namespace atelier::objects::internal

@@ -45,9 +45,20 @@ class BodyFiles {
 
   // No folder below this number holds a file that lacks a row.
   [[nodiscard]] std::uint64_t low_water() const;
-  // Removes every file in folders from `low_water` on for which `has_row` says no.
-  Result<std::size_t> sweep(std::uint64_t low_water,
-                            const std::function<Result<bool>(const std::string&)>& has_row);
+  // Whether there is any body at all.
+  [[nodiscard]] Result<bool> any() const;
+
+  struct Swept {
+    std::size_t removed = 0;
+    std::size_t aside = 0;
+  };
+  // Bodies in folders from `low_water` on for which `has_row` says no. Where the last stop was
+  // `cut_short` and that explains them (they are few, and were written at one time), they are
+  // removed. Else the index has lost what they belong to, by an older copy of it, say: then all of
+  // them are moved to `aside`, under the same names, and nothing is lost.
+  Result<Swept> sweep(std::uint64_t low_water,
+                      const std::function<Result<bool>(const std::string&)>& has_row,
+                      bool cut_short, const std::filesystem::path& aside);
 
  private:
   explicit BodyFiles(std::filesystem::path root) : root_(std::move(root)) {}

@@ -77,6 +77,7 @@ class StoreImpl final : public LocalStore {
  public:
   static Result<std::unique_ptr<StoreImpl>> open(const std::filesystem::path& folder,
                                                  const Clock& clock);
+  ~StoreImpl() override;
 
   Result<bool> create_bucket(const std::string& name, const std::string& region) override;
   Result<BucketRecord> find_bucket(const std::string& name) override;
@@ -147,7 +148,9 @@ class StoreImpl final : public LocalStore {
 
   StoreImpl(std::filesystem::path folder, const Clock& clock)
       : folder_(std::move(folder)), clock_(clock) {}
-  Result<void> recover();
+  [[nodiscard]] Result<void> check_index() const;
+  [[nodiscard]] bool begin_run() const;
+  Result<void> recover(bool cut_short);
   Result<std::unique_ptr<Database>> connect() const;
   Result<std::unique_ptr<Reader>> reader();
   Result<void> commit(const Change& change);
