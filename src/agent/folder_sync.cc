@@ -158,10 +158,15 @@ void FolderSync::watch() {
   while (!stopping_) {
     lock.unlock();
     say(round(ProgramState::kRuns));
+    const std::chrono::milliseconds pause = pause_after_a_look();
     lock.lock();
-    stop_asked_.wait_for(lock, std::max(options_.interval, look_cost_ * kLookShare),
-                         [this] { return stopping_; });
+    stop_asked_.wait_for(lock, pause, [this] { return stopping_; });
   }
+}
+
+std::chrono::milliseconds FolderSync::pause_after_a_look() const {
+  const std::lock_guard lock{mutex_};
+  return std::max(options_.interval, look_cost_ * kLookShare);
 }
 
 void FolderSync::stop() {

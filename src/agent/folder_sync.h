@@ -86,6 +86,7 @@ class FolderSync {
   Result<void> remove(const std::vector<std::string>& names);
   void set_times(const std::vector<std::string>& names);
   void watch();
+  [[nodiscard]] std::chrono::milliseconds pause_after_a_look() const;
   void say(const Result<bool>& outcome);
   Result<void> shorten_records();
 

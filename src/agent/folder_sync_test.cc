@@ -222,6 +222,16 @@ TEST_F(FolderSyncTest, AfterAKillHalfAFileDoesNotReplaceAWholeOne) {
   EXPECT_THAT(sync->report().left_out, ElementsAre("last.pt"));
 }
 
+TEST_F(FolderSyncTest, LooksOfTheAgentsThreadGoBesideThoseOfTheWatchingOne) {
+  auto sync = open();
+  sync->restore({}).value();
+  sync->begin().value();
+  write("last.pt", "whole");
+  while (remote().empty()) sync->look();
+  sync->finish(ProgramState::kEnded).value();
+  EXPECT_EQ(remote(), (Files{{"last.pt", "whole"}}));
+}
+
 // A process that has the file open, or mapped, for writing.
 class Writer {
  public:
