@@ -2,6 +2,9 @@
 
 #include <zlib.h>
 
+#include <memory>
+#include <system_error>
+
 #include "base/file.h"
 
 namespace atelier::agent {
@@ -63,9 +66,16 @@ Result<void> GzipWriter::write(std::string_view bytes) {
 }
 
 void GzipWriter::start_block() {
-  running_.push_back(std::async(
-      std::launch::async, [bytes = std::move(buffer_)] { return compress_block<Block>(bytes); }));
+  const auto compress = [bytes = std::make_shared<const std::string>(std::move(buffer_))] {
+    return compress_block<Block>(*bytes);
+  };
   buffer_.clear();
+  try {
+    running_.push_back(std::async(std::launch::async, compress));
+  } catch (const std::system_error&) {
+    // The host gives no more threads: by this one, when it is to be written.
+    running_.push_back(std::async(std::launch::deferred, compress));
+  }
 }
 
 Result<void> GzipWriter::write_oldest() {

@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 #include "agent/archive.h"
 #include "agent/gzip_writer.h"
@@ -203,6 +206,33 @@ TEST_F(TreeTest, PackingIsDeterministicAndTarReadsIt) {
                             "'model.tar.gz').getnames()))\" > names";
   EXPECT_EQ(std::system(check.c_str()), 0);
   EXPECT_EQ(read_file(folder_.path() / "names").value(), "['a', 'a/caf\xc3\xa9', 'a/z', 'b']\n");
+}
+
+TEST_F(TreeTest, WhereTheHostGivesNoMoreThreadsTheArchiveIsTheSame) {
+  const auto write_gzip = [&](const char* name) {
+    const UniqueFd fd = open_file(folder_.path() / name, O_WRONLY | O_CREAT).value();
+    return [fd = std::make_shared<UniqueFd>(UniqueFd{dup(fd.get())})] {
+      GzipWriter gzip{fd->get(), 4};
+      for (int i = 0; i < 300'000; ++i) {
+        if (!gzip.write("a line " + std::to_string(i) + "\n")) return false;
+      }
+      return gzip.finish().has_value();
+    };
+  };
+  ASSERT_TRUE(write_gzip("usual.gz")());
+  const auto without_threads = write_gzip("alone.gz");
+  const pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit none { 0, 0 };
+    bool ready = setrlimit(RLIMIT_NPROC, &none) == 0;
+    if (geteuid() == 0) ready = ready && setresuid(65534, 65534, 65534) == 0;  // root has no limit
+    _exit(ready && without_threads() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(read_file(folder_.path() / "alone.gz").value(),
+            read_file(folder_.path() / "usual.gz").value());
 }
 
 TEST_F(TreeTest, AnEmptyFolderIsAnArchiveThatTarReads) {
