@@ -25,6 +25,13 @@ constexpr std::size_t kRemoveBatch = 1000;
 constexpr int kMaxFailures = 16;
 constexpr int kFinalRounds = 5;
 
+// Of a time since 1970; before it the seconds go down and the nanoseconds up.
+template <typename Duration>
+timespec moment_of(Duration time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  return {seconds.count(), std::chrono::nanoseconds{time - seconds}.count()};
+}
+
 }  // namespace
 
 std::string time_words(std::int64_t nanoseconds) {
@@ -134,10 +141,11 @@ void FolderSync::set_times(const std::vector<std::string>& names) {
     const objects::ObjectInfo info =
         TRY(store_.head(options_.target.bucket, options_.target.key + names[i]));
     const auto kept = info.metadata.find(kTimeKey);
-    std::int64_t time = to_epoch_milliseconds(info.last_modified) * 1'000'000;
-    if (kept != info.metadata.end()) time = parse_time_words(kept->second).value_or(time);
+    std::optional<std::int64_t> time;
+    if (kept != info.metadata.end()) time = parse_time_words(kept->second);
     const UniqueFd fd = TRY(tree_.open_file(path_of(names[i])));
-    const timespec moment{time / 1'000'000'000, time % 1'000'000'000};
+    const timespec moment = time ? moment_of(std::chrono::nanoseconds{*time})
+                                 : moment_of(info.last_modified.time_since_epoch());
     const timespec times[2] = {moment, moment};
     if (futimens(fd.get(), times) != 0) return error_from_errno("futimens", errno);
     return {};

@@ -222,6 +222,40 @@ TEST_F(FolderSyncTest, AfterAKillHalfAFileDoesNotReplaceAWholeOne) {
   EXPECT_THAT(sync->report().left_out, ElementsAre("last.pt"));
 }
 
+TEST_F(FolderSyncTest, TimesBefore1970AndFarAheadAreNoTrouble) {
+  auto sync = open();
+  sync->restore({}).value();
+  const auto set_time = [&](const char* name, timespec time) {
+    write(name, name);
+    const timespec times[2] = {time, time};
+    ASSERT_EQ(utimensat(AT_FDCWD, (local_ / name).c_str(), times, 0), 0);
+  };
+  set_time("early", {-1, 500'000'000});
+  set_time("late", {13'569'465'600, 5});  // the year 2400: more nanoseconds than 64 bits count
+  set_time("usual", {1'600'000'000, 7});
+  const auto time_of = [&](const char* name) {
+    struct stat info {};
+    EXPECT_EQ(stat((local_ / name).c_str(), &info), 0);
+    return std::pair{info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  };
+  auto late = time_of("late");  // some file systems end sooner
+  late.first = std::min(late.first, 9'000'000'000L);
+  round(*sync);
+  const Files before = local();
+  EXPECT_EQ(remote(), before);
+  sync.reset();
+
+  empty_folder();
+  fs::remove(folder_.path() / "records");
+  sync = open();
+  sync->restore({}).value();
+  EXPECT_EQ(local(), before);
+  EXPECT_EQ(notes_.find("times of restored files"), std::string::npos) << notes_;
+  EXPECT_EQ(time_of("early"), (std::pair{-1L, 500'000'000L}));
+  EXPECT_EQ(time_of("late"), late);
+  EXPECT_EQ(time_of("usual"), (std::pair{1'600'000'000L, 7L}));
+}
+
 TEST_F(FolderSyncTest, LooksOfTheAgentsThreadGoBesideThoseOfTheWatchingOne) {
   auto sync = open();
   sync->restore({}).value();

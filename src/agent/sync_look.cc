@@ -18,8 +18,11 @@ namespace {
 constexpr std::size_t kMaxFiles = 250'000;
 constexpr int kMaxDepth = 100;
 
+// A program may give its files any time: those past the year 2255 count as of its end, as in
+// parse_time_words().
 std::int64_t nanoseconds(const timespec& time) {
-  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  constexpr std::int64_t kMost = 9'000'000'000;
+  return std::clamp(std::int64_t{time.tv_sec}, -kMost, kMost) * 1'000'000'000 + time.tv_nsec;
 }
 
 FileVersion version_in(const struct stat& info) {
