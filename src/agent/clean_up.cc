@@ -39,8 +39,9 @@ Result<void> clean_up(const fs::path& folder, const Outcome& outcome) {
   std::vector<std::string> hosts = instance_hosts(folder);
   std::ranges::reverse(hosts);
   for (const std::string& host : hosts) {
-    compute::remove_leavings(sandbox_name(folder.filename().string(), host));
-    TRY(clean_up_instance(instance_folder(folder, host), outcome));
+    const fs::path instance = instance_folder(folder, host);
+    compute::remove_leavings(sandbox_name(folder.filename().string(), host), instance / "ml");
+    TRY(clean_up_instance(instance, outcome));
   }
   return {};
 }

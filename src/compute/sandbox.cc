@@ -301,7 +301,9 @@ Identity program_identity(std::string_view name) {
   return {uid, uid};
 }
 
-void remove_leavings(std::string_view name) { internal::remove_left_cgroups(name); }
+void remove_leavings(std::string_view name, const std::filesystem::path& ml_folder) {
+  internal::remove_left_cgroups(name, ml_folder);
+}
 
 std::vector<std::string> names_with_leavings() { return internal::names_of_left_cgroups(); }
 

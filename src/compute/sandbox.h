@@ -67,8 +67,9 @@ struct Identity {
 Identity program_identity(std::string_view name);
 
 // Removes what an earlier sandbox of that name has left on the host when its starter was killed:
-// its control groups, for its processes and mounts have died with it.
-void remove_leavings(std::string_view name);
+// its control groups, for its processes and mounts have died with it, but for a bubblewrap that
+// was killed while it started, which is known by the folder that it was to bind as /opt/ml.
+void remove_leavings(std::string_view name, const std::filesystem::path& ml_folder = {});
 // The names whose sandboxes have left control groups for at least a minute: empty ones, for a group
 // with processes is a sandbox that runs.
 std::vector<std::string> names_with_leavings();

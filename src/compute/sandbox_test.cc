@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -186,10 +187,43 @@ TEST(Cgroups, ThatAKilledAgentLeftAreRemovedByNameAndOthersStay) {
   EXPECT_THAT(internal::names_of_left_cgroups(std::chrono::seconds{60}, places),
               ::testing::IsEmpty())
       << "a program may be about to start in it";
-  internal::remove_left_cgroups("job", places);
+  internal::remove_left_cgroups("job", {}, places);
   EXPECT_FALSE(std::filesystem::exists(left));
   EXPECT_TRUE(std::filesystem::exists(another));
   EXPECT_TRUE(std::filesystem::exists(alive));
+}
+
+// bubblewrap's inner process waits for its outer one, which was killed with the agent.
+TEST(Cgroups, ABubblewrapThatWasKilledWhileItStartedIsEndedByItsFolderAndNobodyElseIs) {
+  const TempFolder folder = TempFolder::create().value();
+  const std::filesystem::path root = folder.path() / "unified";
+  make_folders(root / "atelier-job-0123abcd").value();
+  const auto start = [](const std::string& bound) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      execl("/bin/sh", "sh", "-c", "kill -STOP $$", "--bind", bound.c_str(), nullptr);
+      _exit(127);
+    }
+    // Its command line is there once it is that program.
+    while (read_file("/proc/" + std::to_string(pid) + "/cmdline").value_or("").find("--bind") ==
+           std::string::npos) {
+    }
+    return pid;
+  };
+  const std::filesystem::path ours = folder.path() / "jobs/job/ml";
+  const pid_t left = start(ours.string());
+  const pid_t other = start(ours.string() + "-of-another-server");
+  std::ofstream{root / "atelier-job-0123abcd/cgroup.procs"} << left << "\n" << other << "\n";
+  std::ofstream{folder.path() / "mountinfo"} << "1 1 0:1 / " << root.string()
+                                             << " rw - cgroup2 x rw\n";
+  std::ofstream{folder.path() / "own"} << "0::/\n";
+  internal::remove_left_cgroups("job", ours, {folder.path() / "mountinfo", folder.path() / "own"});
+  int status = 0;
+  EXPECT_EQ(waitpid(left, &status, 0), left);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT_EQ(waitpid(other, &status, WNOHANG), 0) << "it lives on";
+  kill(other, SIGKILL);
+  EXPECT_EQ(waitpid(other, &status, 0), other);
 }
 
 TEST_F(SandboxTest, NothingOfTheHostsDataIsThere) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -140,6 +141,30 @@ std::vector<fs::path> parents_of_groups(const CgroupPlaces& places) {
   return parents;
 }
 
+// Whether a word of the process's command line is `word`.
+bool was_started_with(pid_t pid, std::string_view word) {
+  const std::string line = text_of(fmt::format("/proc/{}/cmdline", pid));
+  for (std::size_t begin = 0; begin < line.size();) {
+    const std::size_t end = std::min(line.find('\0', begin), line.size());
+    if (std::string_view{line}.substr(begin, end - begin) == word) return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+// bubblewrap's first process inside waits for the one outside before it can follow it into death: a
+// kill of the agent in that moment leaves it waiting for ever. A pidfd is taken before the look, so
+// that the process that is killed is the one that was looked at.
+void kill_unstarted(const fs::path& group, const std::string& ml_folder) {
+  std::istringstream pids{text_of(group / "cgroup.procs")};
+  for (pid_t pid = 0; pids >> pid;) {
+    const UniqueFd process{static_cast<int>(syscall(SYS_pidfd_open, pid, 0))};
+    if (process && was_started_with(pid, ml_folder)) {
+      syscall(SYS_pidfd_send_signal, process.get(), SIGKILL, nullptr, 0);
+    }
+  }
+}
+
 std::string describe(const Limits& limits) {
   const std::string cpus = limits.cpus > 0 ? fmt::format("{:g} CPUs", limits.cpus) : "all CPUs";
   if (limits.memory_bytes == 0) return cpus + ", all memory";
@@ -269,12 +294,14 @@ std::vector<std::string> names_of_left_cgroups(std::chrono::seconds age,
   return {names.begin(), names.end()};
 }
 
-void remove_left_cgroups(std::string_view name, const CgroupPlaces& places) {
+void remove_left_cgroups(std::string_view name, const fs::path& ml_folder,
+                         const CgroupPlaces& places) {
   for (const fs::path& parent : parents_of_groups(places)) {
     std::error_code failure;
     for (const auto& entry : fs::directory_iterator(parent, failure)) {
       if (name_of_group(entry.path().filename().string()) != name) continue;
-      // Nothing inside is killed: it may be of a job of this name under another server.
+      // Nothing else inside is killed: it may be of a job of this name under another server.
+      if (!ml_folder.empty()) kill_unstarted(entry.path(), ml_folder.string());
       for (int attempt = 0; attempt < 100 && rmdir(entry.path().c_str()) != 0 && errno == EBUSY;
            ++attempt) {
         std::this_thread::sleep_for(std::chrono::milliseconds{5});

@@ -25,8 +25,11 @@ struct CgroupPlaces {
   std::filesystem::path own = "/proc/self/cgroup";
 };
 
-// Removes the empty groups of that name which an agent that was killed could not remove.
-void remove_left_cgroups(std::string_view name, const CgroupPlaces& places = {});
+// Removes the empty groups of that name which an agent that was killed could not remove, and those
+// in which its bubblewrap never got as far as to start: processes with `ml_folder` as a word of
+// their command line are killed.
+void remove_left_cgroups(std::string_view name, const std::filesystem::path& ml_folder = {},
+                         const CgroupPlaces& places = {});
 
 // The names of the empty groups that are older than `age`: a group is empty, too, for the moment
 // between its making and its program's start.
