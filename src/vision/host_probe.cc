@@ -111,7 +111,12 @@ HostChoice try_candidates(const ProbeOptions& options, int threads) {
     } else if (candidate.engine == Engine::kAten && !fp32) {
       candidate.note = "precision_dtype asks for bfloat16";
     } else {
-      candidate.images_per_second = measure(options, candidate.engine, batch);
+      try {
+        candidate.images_per_second = measure(options, candidate.engine, batch);
+      } catch (const c10::Error& error) {
+        // libtorch 1.13 has no bfloat16 for the gradients of some activations.
+        candidate.note = fmt::format("libtorch: {}", error.what_without_backtrace());
+      }
     }
     if (candidate.images_per_second > best) {
       best = candidate.images_per_second;
