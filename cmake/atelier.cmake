@@ -29,7 +29,7 @@ if(ATELIER_MOLD AND NOT ATELIER_SANITIZE)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# atelier_library(NAME SOURCES a.cc b.cc DEPS atelier_base PRIVATE_DEPS PkgConfig::X)
+# atelier_library(NAME SOURCES a.cc b.cc DEPS atelier_base PRIVATE_DEPS X::X)
 function(atelier_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPS;PRIVATE_DEPS" ${ARGN})
   add_library(atelier_${name} STATIC ${arg_SOURCES})
