@@ -49,12 +49,11 @@ class TestPictures {
 
  private:
   TestPictures() : folder_(std::move(TempFolder::create()).value()) {
-    const std::string command = "/usr/bin/python3 " ATELIER_SOURCE_DIR
-                                "/src/vision/pictures_test_files.py " +
+    const std::string command = ATELIER_TEST_PYTHON " " ATELIER_SOURCE_DIR
+                                                    "/src/vision/pictures_test_files.py " +
                                 folder_.path().string();
     if (std::system(command.c_str()) != 0) {
-      ADD_FAILURE()
-          << "python3-pil, python3-numpy and python3-torchvision are needed (scripts/packages.txt)";
+      ADD_FAILURE() << "Pillow, NumPy and torchvision are needed: scripts/setup run test";
     }
   }
   TempFolder folder_;

@@ -1,7 +1,7 @@
 """Writes pictures with PIL, and what PIL and torchvision make of them as raw bytes, for the tests of image.h and
 preprocess.h.
 
-Usage: /usr/bin/python3 pictures_test_files.py FOLDER
+Usage: python3 pictures_test_files.py FOLDER
 
 NAME.rgb is "WIDTH HEIGHT CHANNELS\\n" and the upright pixels. views/NAME.jpg, .eval, .squash, .cubic, .crop are a picture
 and its 8-bit views: Resize(256) + CenterCrop(224); 160 x 128 squashed; the first with bicubic; a box resized to 224.

@@ -1,7 +1,6 @@
 # The half with tensors. libtorch is looked for in CMAKE_PREFIX_PATH, then in the project's Python environment
-# (ATELIER_PYTHON_ENV), then where the distribution puts it. Only its headers and three libraries are used, not
+# (ATELIER_PYTHON_ENV), then where the distribution puts it. Only its headers and two libraries are used, not
 # its CMake files, which ask for compilers and packages that inference and training on a processor do not need.
-set(ATELIER_PYTHON_ENV ${PROJECT_SOURCE_DIR}/.venv CACHE PATH "Python environment that may hold torch")
 file(GLOB environment_torch ${ATELIER_PYTHON_ENV}/lib/python3*/site-packages/torch)
 # A prefix is torch's folder, the one around it, or what torch.utils.cmake_prefix_path says: torch/share/cmake.
 set(prefix_torch ${CMAKE_PREFIX_PATH})
@@ -14,7 +13,7 @@ if(NOT ATELIER_TORCH_INCLUDE)
     "-DCMAKE_PREFIX_PATH=/path/to/libtorch, or build without it: -DATELIER_VISION=OFF")
 endif()
 get_filename_component(torch_root ${ATELIER_TORCH_INCLUDE} DIRECTORY)
-foreach(library torch torch_cpu c10)
+foreach(library torch_cpu c10)
   find_library(ATELIER_TORCH_LIBRARY_${library} ${library} HINTS ${torch_root}/lib NO_CMAKE_PATH REQUIRED)
 endforeach()
 
@@ -54,8 +53,8 @@ if(EXISTS ${torch_root}/lib/libgomp.so.1)
 else()
   set(torch_openmp OpenMP::OpenMP_CXX)
 endif()
-target_link_libraries(atelier_torch INTERFACE ${torch_openmp} ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10}
-  -Wl,--push-state,--no-as-needed ${ATELIER_TORCH_LIBRARY_torch} -Wl,--pop-state)
+# Not libtorch.so, which is empty but for its link to libtorch_cuda.so where there is one: 4 GB of libraries at each start.
+target_link_libraries(atelier_torch INTERFACE ${torch_openmp} ${ATELIER_TORCH_LIBRARY_torch_cpu} ${ATELIER_TORCH_LIBRARY_c10})
 
 atelier_library(vision
   SOURCES backbone.cc classify.cc fine_tune.cc head.cc host_probe.cc incremental.cc model_files.cc ops.cc predict_command.cc
@@ -74,7 +73,7 @@ set_tests_properties(vision_test PROPERTIES ENVIRONMENT OMP_WAIT_POLICY=PASSIVE)
 
 # Beside torchvision's ResNet-18 and the reference EfficientNet-Lite0 (of .env-reference); without one of them it is skipped.
 add_test(NAME vision_reference
-  COMMAND ${PROJECT_SOURCE_DIR}/tests/vision/reference_test.py $<TARGET_FILE:atelier-vision>
+  COMMAND ${test_python} ${PROJECT_SOURCE_DIR}/tests/vision/reference_test.py $<TARGET_FILE:atelier-vision>
           ${PROJECT_SOURCE_DIR}/.cache/weights/efficientnet-lite0.pth)
 set_tests_properties(vision_reference PROPERTIES LABELS vision TIMEOUT 300 SKIP_RETURN_CODE 77)
 

@@ -109,10 +109,10 @@ class TorchFiles : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     folder_ = new TempFolder(std::move(TempFolder::create()).value());
-    const std::string command = "/usr/bin/python3 " ATELIER_SOURCE_DIR
-                                "/src/vision/weights_test_files.py " +
+    const std::string command = ATELIER_TEST_PYTHON " " ATELIER_SOURCE_DIR
+                                                    "/src/vision/weights_test_files.py " +
                                 folder_->path().string();
-    ASSERT_EQ(std::system(command.c_str()), 0) << "python3-torch is needed (scripts/packages.txt)";
+    ASSERT_EQ(std::system(command.c_str()), 0) << "PyTorch is needed: scripts/setup run";
   }
   static void TearDownTestSuite() { delete folder_; }
   static fs::path path(const std::string& name) { return folder_->path() / name; }

@@ -1,6 +1,6 @@
 """Writes weight files with the real PyTorch, and what is in them as JSON, for weights_test.cc.
 
-Usage: /usr/bin/python3 weights_test_files.py FOLDER
+Usage: python3 weights_test_files.py FOLDER
 """
 import collections
 import json
