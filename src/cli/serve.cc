@@ -37,8 +37,8 @@ namespace fs = std::filesystem;
 struct ServeOptions {
   std::string data_folder;
   ListenOptions listen;
-  std::string region;  // empty: that of the data folder, else kDefaultRegion
-  std::string python = "/usr/bin/python3";
+  std::string region;    // empty: that of the data folder, else kDefaultRegion
+  std::string python;    // empty: compute::choose_python
   std::string packages;  // empty: as before
   bool audit_reads = false;
   std::optional<std::uint64_t> cache_bytes;
@@ -149,11 +149,11 @@ std::uint64_t cache_bytes(const ServeOptions& options, const fs::path& folder) {
 
 // What atelier-vision needs to see besides the system's folders: itself, its libraries, and the
 // folder of pretrained weights, which it looks for in the same places (vision/pretrained.h).
-compute::RuntimeTable runtimes(const ServeOptions& options, const fs::path& self) {
+compute::RuntimeTable runtimes(const std::string& python, const fs::path& self) {
   const fs::path vision = self.parent_path() / "atelier-vision";
   std::error_code ignored;
   compute::RuntimeTable table;
-  table.python = options.python;
+  table.python = python;
   if (!fs::exists(vision, ignored)) return table;
   table.vision_program = vision.string();
   table.vision_folders = {vision.string()};
@@ -231,8 +231,12 @@ bool is_program_of(std::string_view job, std::string_view peer) {
 
 Result<void> serve(const ServeOptions& options) {
   TRY(check(options.listen));
-  if (::access(options.python.c_str(), X_OK) != 0) {
-    return error_from_errno(fmt::format("--python '{}'", options.python), errno);
+  std::error_code failure;
+  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
+  const std::string python =
+      options.python.empty() ? compute::choose_python("/usr/bin/python3", self) : options.python;
+  if (::access(python.c_str(), X_OK) != 0) {
+    return error_from_errno(fmt::format("--python '{}'", python), errno);
   }
   // Signals are taken by sigwait below; every thread started from here on leaves them alone.
   sigset_t signals;
@@ -242,7 +246,6 @@ Result<void> serve(const ServeOptions& options) {
   if (!options.listen.tls_certificate.empty()) sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  std::error_code failure;
   const fs::path folder = fs::absolute(options.data_folder, failure).lexically_normal();
   const UniqueFd lock = TRY(take_folder(folder));
   const std::string region = TRY(take_region(folder, options.region));
@@ -252,7 +255,6 @@ Result<void> serve(const ServeOptions& options) {
       folder / "objects", clock, region,
       {.abandoned_uploads = std::chrono::days{options.abandoned_uploads_days}}));
 
-  const fs::path self = fs::read_symlink("/proc/self/exe", failure);
   auto url = std::make_shared<std::string>();
   jobs::ServiceOptions job_options;
   job_options.folder = folder / "jobs";
@@ -261,7 +263,7 @@ Result<void> serve(const ServeOptions& options) {
   job_options.account = kAccount;
   job_options.instances = TRY(instance_table(folder));
   job_options.price_lists = TRY(price_lists(folder));
-  job_options.runtimes = runtimes(options, self);
+  job_options.runtimes = runtimes(python, self);
   job_options.cache_folder = folder / "cache";
   job_options.cache_bytes = cache_bytes(options, folder);
   job_options.packages = TRY(package_source(options, folder));
@@ -336,8 +338,9 @@ void add_serve(CLI::App& program, Outcome& outcome) {
                    "https://HOST:PORT as clients reach it, for atelier env");
   verb->add_option("--region", options->region,
                    "Region that clients name; us-west-2 for a new data folder, and kept with it");
-  verb->add_option("--python", options->python, "Python that runs users' scripts")
-      ->capture_default_str();
+  verb->add_option("--python", options->python,
+                   "Python that runs users' scripts; without it /usr/bin/python3, or where that "
+                   "has no PyTorch the one that set-up gave it (.venv)");
   verb->add_option("--packages", options->packages,
                    "Where pip of the jobs finds packages: none (at first), host (as pip of this "
                    "host), the address of an index, or a folder of wheels; kept for later starts");

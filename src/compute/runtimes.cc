@@ -158,6 +158,18 @@ Result<Runtime> script_runtime(const RuntimeTable& table, const Family& family, 
 
 }  // namespace
 
+std::string choose_python(const std::string& system, const fs::path& program) {
+  if (installed_version(system, "torch")) return system;
+  for (fs::path above = program.parent_path(); above.has_relative_path();
+       above = above.parent_path()) {
+    const fs::path python = above / ".venv/bin/python";
+    if (access(python.c_str(), X_OK) == 0 && installed_version(python, "torch")) {
+      return python.string();
+    }
+  }
+  return system;
+}
+
 Result<Runtime> find_runtime(const RuntimeTable& table, std::string_view image_uri) {
   const Image image = split(image_uri);
   for (const Family& family : kFamilies) {

@@ -1,6 +1,7 @@
 // From an image URI to what runs in its place on a machine without containers: a table of patterns.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,11 @@ struct RuntimeTable {
   // Folders outside of /usr that hold its libraries (a pip-installed libtorch).
   std::vector<std::string> vision_folders;
 };
+
+// Which Python runs scripts where nobody says: `system`, or, where that has no PyTorch
+// (Ubuntu 24.04 packages none), that of the project's environment (.venv of a folder above
+// `program`), if that one has it.
+std::string choose_python(const std::string& system, const std::filesystem::path& program);
 
 // kInvalidArgument, naming the image and the images that are known, when nothing fits.
 Result<Runtime> find_runtime(const RuntimeTable& table, std::string_view image_uri);

@@ -77,6 +77,20 @@ TEST_F(RuntimesTest, ARefusalNamesTheImageAndTheKnownOnes) {
   }
 }
 
+TEST_F(RuntimesTest, ScriptsRunOnThePythonThatHasPyTorchAndElseOnTheSystems) {
+  const fs::path project = fs::canonical(folder_.path()) / "project";
+  const fs::path program = project / "build/release/bin/atelier";
+  const fs::path environment = project / ".venv";
+  const std::string bare = (fs::canonical(folder_.path()) / "bare/bin/python3").string();
+  EXPECT_EQ(choose_python(bare, program), bare);
+  make_folders(environment / "bin").value();
+  write_file_durably(environment / "bin/python", "", 0755).value();
+  EXPECT_EQ(choose_python(bare, program), bare);
+  make_folders(environment / "lib/python3.12/site-packages/torch-2.13.0.dist-info").value();
+  EXPECT_EQ(choose_python(bare, program), (environment / "bin/python").string());
+  EXPECT_EQ(choose_python(table_.python, program), table_.python);
+}
+
 TEST(Runtimes, TheDistributionsPythonNeedsNoFolderOfItsOwn) {
   EXPECT_TRUE(find_runtime({}, "pytorch-training:1.13.1")->folders.empty());
 }
