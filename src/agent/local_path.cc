@@ -11,11 +11,18 @@ namespace {
 constexpr std::string_view kMl = "/opt/ml";
 
 // A folder there, or around or below them, would hide what the sandbox or the job needs.
-constexpr std::string_view kTaken[] = {"/usr",   "/bin",          "/sbin",       "/lib",  "/lib32",
-                                       "/lib64", "/libx32",       "/etc",        "/proc", "/dev",
-                                       "/sys",   "/opt/ml/input", "/opt/ml/code"};
+constexpr std::string_view kTaken[] = {"/usr",         "/bin",
+                                       "/sbin",        "/lib",
+                                       "/lib32",       "/lib64",
+                                       "/libx32",      "/etc",
+                                       "/proc",        "/dev",
+                                       "/sys",         "/opt/ml/input",
+                                       "/opt/ml/code", "/opt/ml/sagemaker/warmpoolcache",
+                                       "/opt/warm",    "/opt/packages",
+                                       "/var/tmp"};
 // These only as a whole: a folder below them is fine.
-constexpr std::string_view kTakenAsAWhole[] = {"/", "/opt", kMl, "/tmp", "/run", "/var"};
+constexpr std::string_view kTakenAsAWhole[] = {"/",    "/opt", kMl,   "/opt/ml/sagemaker",
+                                               "/tmp", "/run", "/var"};
 
 bool is_at_or_below(std::string_view path, std::string_view folder) {
   return path.starts_with(folder) && (path.size() == folder.size() || path[folder.size()] == '/');

@@ -246,10 +246,31 @@ TEST(LocalPaths, AreBelowOptMlOrFoldersOfTheirOwn) {
   EXPECT_EQ(place_local_path("/opt/ml/checkpoints/")->in_ml, "checkpoints");
   EXPECT_EQ(place_local_path("/opt/ml/model/ck")->in_ml, "model/ck");
   EXPECT_EQ(place_local_path("/tmp/ck")->outside, "/tmp/ck");
+  EXPECT_EQ(place_local_path("/opt/ml/sagemaker/ck")->in_ml, "sagemaker/ck");
   EXPECT_EQ(place_local_path("/checkpoints")->outside, "/checkpoints");
-  for (const char* path :
-       {"", "checkpoints", "/", "//x", "/a/../b", "/a/./b", "/a//b", "/opt/ml", "/opt/ml/", "/opt",
-        "/etc/x", "/usr", "/proc/1", "/opt/ml/input/data", "/opt/ml/code", "/tmp", "/tmp/"}) {
+  for (const char* path : {"",
+                           "checkpoints",
+                           "/",
+                           "//x",
+                           "/a/../b",
+                           "/a/./b",
+                           "/a//b",
+                           "/opt/ml",
+                           "/opt/ml/",
+                           "/opt",
+                           "/etc/x",
+                           "/usr",
+                           "/proc/1",
+                           "/opt/ml/input/data",
+                           "/opt/ml/code",
+                           "/tmp",
+                           "/tmp/",
+                           "/var/tmp/x",
+                           "/opt/warm",
+                           "/opt/packages/a",
+                           "/opt/ml/sagemaker",
+                           "/opt/ml/sagemaker/warmpoolcache",
+                           "/opt/ml/sagemaker/warmpoolcache/x"}) {
     EXPECT_FALSE(place_local_path(path)) << path;
   }
   EXPECT_THAT(place_local_path("/usr/x").error().message, HasSubstr("'/usr/x' is or lies below"));

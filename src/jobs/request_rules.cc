@@ -119,6 +119,29 @@ void check_source(const std::string& where, const json::value& source, Findings&
   }
 }
 
+// What a program or a file system would take for the end of a text. `path`: where `value` is.
+void check_zero_characters(const json::value& value, const std::string& path, Findings& found) {
+  const auto check = [&](std::string_view words, std::string_view what) {
+    const std::size_t at = words.find('\0');
+    if (at == std::string_view::npos) return;
+    found.wrong.push_back(fmt::format(
+        "{} of {} has a zero character at byte {}, where programs would take it for ended", what,
+        path.empty() ? "the request" : path, at));
+  };
+  if (value.is_string()) check(value.get_string(), "the value");
+  if (value.is_array()) {
+    for (const json::value& element : value.get_array())
+      check_zero_characters(element, path, found);
+  }
+  if (!value.is_object()) return;
+  for (const auto& [key, member] : value.get_object()) {
+    const std::string_view name = key;
+    check(name, fmt::format("the name '{}'", name.substr(0, name.find('\0'))));
+    check_zero_characters(
+        member, path.empty() ? std::string{name} : fmt::format("{}.{}", path, name), found);
+  }
+}
+
 void check_channel(const json::value& channel, const std::string& job_mode, Findings& found) {
   const std::string where =
       fmt::format("InputDataConfig channel '{}'", text(channel, "ChannelName"));
@@ -158,6 +181,10 @@ void check_channels(const json::value& request, Findings& found) {
           fmt::format("Duplicate channel name '{}' in InputDataConfig. Channel names must be "
                       "unique",
                       name));
+    }
+    if (name == "." || name == "..") {
+      found.wrong.push_back(fmt::format(
+          "InputDataConfig channel '{}': it becomes a folder of that name; give it another", name));
     }
     check_channel(channel, mode, found);
   }
@@ -398,6 +425,7 @@ void add_notes(const json::value& object, std::string& path, std::vector<std::st
 
 Result<void> check_request(const json::value& request) {
   Findings found;
+  check_zero_characters(request, "", found);
   check_algorithm(request, found);
   check_channels(request, found);
   check_resources(request, found);

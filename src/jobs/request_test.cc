@@ -76,6 +76,40 @@ TEST_F(RequestTest, APlainRequestBecomesASpec) {
   EXPECT_THAT(planned->warnings, IsEmpty());
 }
 
+TEST_F(RequestTest, AZeroCharacterIsRefusedByNameAndNoTextIsCut) {
+  const auto with = [](const std::string& member, const json::value& value) {
+    json::object object = request();
+    object[member] = value;
+    return object;
+  };
+  const std::string cut("a\0b", 3);
+  const json::object variable = with("Environment", json::object{{"A", cut}});
+  EXPECT_EQ(refusal(variable).code, Code::kInvalidArgument);
+  EXPECT_EQ(refusal(variable).message,
+            "the value of Environment.A has a zero character at byte 1, where programs would take "
+            "it for ended");
+  EXPECT_THAT(refusal(with("Environment", json::object{{cut, "x"}})).message,
+              HasSubstr("the name 'a' of Environment has a zero character at byte 1"));
+  EXPECT_THAT(refusal(with("HyperParameters", json::object{{"lr", cut}})).message,
+              HasSubstr("the value of HyperParameters.lr has a zero character"));
+  EXPECT_THAT(refusal(with("HyperParameters", json::object{{cut, "1"}})).message,
+              HasSubstr("the name 'a' of HyperParameters has a zero character"));
+  json::object arguments = request();
+  arguments["AlgorithmSpecification"].get_object()["ContainerArguments"] = {"--x", cut};
+  EXPECT_THAT(refusal(arguments).message,
+              HasSubstr("the value of AlgorithmSpecification.ContainerArguments has a zero"));
+}
+
+TEST_F(RequestTest, AChannelThatWouldBeTheFolderItselfIsRefused) {
+  for (const char* name : {".", ".."}) {
+    json::object object = request();
+    object["InputDataConfig"].get_array()[0].get_object()["ChannelName"] = name;
+    EXPECT_EQ(refusal(object).code, Code::kInvalidArgument);
+    EXPECT_THAT(refusal(object).message,
+                HasSubstr("InputDataConfig channel '" + std::string{name} + "': it becomes"));
+  }
+}
+
 TEST_F(RequestTest, UncompressedOutputIsAFolder) {
   json::object object = request();
   object["OutputDataConfig"].get_object()["CompressionType"] = "NONE";

@@ -1,6 +1,9 @@
 #include "jobs/roles.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -14,6 +17,33 @@ constexpr std::size_t kMaxRoles = 1000;
 constexpr std::string_view kDefault = "default";
 
 Error wrong(std::string_view what) { return Error{Code::kInvalidArgument, std::string{what}}; }
+
+// The bytes of a file that nobody but its owner can have written. What is checked is what is read.
+Result<std::string> read_unshared(const std::filesystem::path& path) {
+  const UniqueFd fd = TRY(open_file(path, O_RDONLY | O_NONBLOCK));
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return error_from_errno(path.string(), errno);
+  if (!S_ISREG(info.st_mode)) return wrong(fmt::format("'{}' is no plain file", path.string()));
+  if ((info.st_mode & 022) != 0) {
+    return Error{Code::kPermissionDenied,
+                 fmt::format("'{}' says what jobs may do, and others may change it (mode {:04o}); "
+                             "run: chmod go-w {}",
+                             path.string(), info.st_mode & 07777, path.string())};
+  }
+  if (info.st_uid != geteuid() && info.st_uid != 0) {
+    return Error{Code::kPermissionDenied,
+                 fmt::format("'{}' says what jobs may do, and belongs to user {}; it has to be of "
+                             "user {} or of root",
+                             path.string(), info.st_uid, geteuid())};
+  }
+  const auto size = static_cast<std::size_t>(info.st_size);
+  if (size > kMaxFile)
+    return wrong(fmt::format("'{}' is larger than {} bytes", path.string(), kMaxFile));
+  std::string bytes(size, '\0');
+  const ssize_t got = pread(fd.get(), bytes.data(), bytes.size(), 0);
+  if (got != info.st_size) return error_from_errno(fmt::format("read '{}'", path.string()), EIO);
+  return bytes;
+}
 
 }  // namespace
 
@@ -42,7 +72,7 @@ Result<std::unique_ptr<Roles>> Roles::open(std::filesystem::path path, std::stri
 
 Result<void> Roles::look() const {
   if (!watched_.changed()) return {};
-  const Result<std::string> text = read_file(watched_.path(), kMaxFile);
+  const Result<std::string> text = read_unshared(watched_.path());
   if (!text && text.error().code == Code::kNotFound) {
     table_.clear();
     watched_.taken();

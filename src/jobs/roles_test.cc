@@ -64,6 +64,27 @@ TEST(Roles, AChangeThatCouldNotBeReadIsReadLater) {
   EXPECT_TRUE(roles->grants_of("arn:aws:iam::000000000000:role/reader").empty());
 }
 
+TEST(Roles, AFileThatOthersMayChangeGrantsNothing) {
+  const TempFolder folder = *TempFolder::create();
+  const auto path = folder.path() / "roles.json";
+  ASSERT_TRUE(replace_file(path, kRoles));
+  for (const int mode : {0666, 0620, 0602}) {
+    std::filesystem::permissions(path, static_cast<std::filesystem::perms>(mode));
+    const auto refused = Roles::open(path, "000000000000");
+    ASSERT_FALSE(refused) << mode;
+    EXPECT_EQ(refused.error().code, Code::kPermissionDenied);
+    EXPECT_THAT(refused.error().message, HasSubstr("run: chmod go-w"));
+  }
+  std::filesystem::permissions(path, std::filesystem::perms{0644});
+  const std::unique_ptr<Roles> roles = *Roles::open(path, "000000000000");
+  ASSERT_EQ(roles->grants_of("arn:aws:iam::000000000000:role/reader").size(), 2u);
+  ASSERT_TRUE(replace_file(path, R"({"roles": {"reader": {"Statement": {"Effect": "Allow",
+                                     "Action": "*", "Resource": "*"}}}})"));
+  std::filesystem::permissions(path, std::filesystem::perms{0666});
+  EXPECT_EQ(roles->grants_of("arn:aws:iam::000000000000:role/reader").size(), 2u)
+      << "what anybody could have written changes nothing";
+}
+
 TEST(Roles, AWrongFileIsRefusedByRole) {
   EXPECT_THAT(parse_roles(R"({"roles":{"r":{"Statement":[]}}})").error().message,
               HasSubstr("role 'r': Statement"));
