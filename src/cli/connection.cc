@@ -1,6 +1,8 @@
 #include "cli/connection.h"
 
 #include <fmt/core.h>
+#include <netdb.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -29,16 +31,50 @@ Result<std::string> region_of(const std::filesystem::path& folder) {
   return TRY(stored_region(folder)).value_or(named.empty() ? kDefaultRegion : named);
 }
 
-Result<Connection> from_data_folder(const std::filesystem::path& folder) {
+// Whether it is certain that no server listens at "http://127.0.0.1:8089": what else goes wrong is
+// told by the call itself.
+bool nobody_listens(const std::string& url) {
+  const std::size_t host_at = url.find("://");
+  const std::size_t colon = url.rfind(':');
+  if (host_at == std::string::npos || colon <= host_at + 3) return false;
+  std::string host = url.substr(host_at + 3, colon - host_at - 3);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), url.c_str() + colon + 1, &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> address{found, &freeaddrinfo};
+  const UniqueFd fd{::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const timeval patience{.tv_sec = 1, .tv_usec = 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  return ::connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0 && errno == ECONNREFUSED;
+}
+
+// The address that a server left in the folder, when one is there.
+Result<std::string> address_in(const std::filesystem::path& folder) {
   Result<std::string> url = read_file(folder / "endpoint", 4096);
-  if (!url) {
-    return Error{
-        Code::kUnavailable,
-        fmt::format("no server has its data in '{0}' (there is no '{0}/endpoint'); start one with: "
-                    "atelier serve --data-dir {0}",
-                    folder.string())};
+  std::string why = fmt::format("there is no '{}/endpoint'", folder.string());
+  if (url) {
+    while (!url->empty() && url->back() == '\n') url->pop_back();
+    if (!nobody_listens(*url)) return url;
+    why = fmt::format("nobody answers at {}, where the last one was", *url);
   }
-  while (!url->empty() && url->back() == '\n') url->pop_back();
+  return Error{Code::kUnavailable,
+               fmt::format("no server has its data in '{0}' ({1}); start one with: atelier serve "
+                           "--data-dir {0}",
+                           folder.string(), why)};
+}
+
+Result<Connection> from_data_folder(const std::filesystem::path& folder,
+                                    std::chrono::milliseconds patience) {
+  const auto since = std::chrono::steady_clock::now();
+  Result<std::string> url = address_in(folder);
+  while (!url && std::chrono::steady_clock::now() - since < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    url = address_in(folder);
+  }
+  if (!url) return url.error();
   http::MemoryKeyStore keys;
   const http::KeyFile file = TRY(http::KeyFile::open(folder / "keys.json", keys));
   std::string region = TRY(region_of(folder));
@@ -95,7 +131,12 @@ std::filesystem::path default_data_folder() {
 }
 
 Result<Connection> find_connection(const std::filesystem::path& data_folder) {
-  if (!data_folder.empty()) return from_data_folder(data_folder);
+  return find_connection(data_folder, std::chrono::seconds{2});
+}
+
+Result<Connection> find_connection(const std::filesystem::path& data_folder,
+                                   std::chrono::milliseconds patience) {
+  if (!data_folder.empty()) return from_data_folder(data_folder, patience);
   const std::string url = environment("AWS_ENDPOINT_URL");
   const std::string key = environment("AWS_ACCESS_KEY_ID");
   if (!url.empty() && !key.empty()) {
@@ -105,7 +146,7 @@ Result<Connection> find_connection(const std::filesystem::path& data_folder) {
                       {key, environment("AWS_SECRET_ACCESS_KEY"), environment("AWS_SESSION_TOKEN")},
                       environment("AWS_CA_BUNDLE")};
   }
-  return from_data_folder(default_data_folder());
+  return from_data_folder(default_data_folder(), patience);
 }
 
 objects::S3Endpoint s3_endpoint(const Connection& connection) {
@@ -123,7 +164,7 @@ bool ApiClient::wait_and_look_again(std::chrono::steady_clock::time_point since,
   log::warning("waiting for the server: " + why.message);
   std::this_thread::sleep_for(std::chrono::seconds{1});
   if (connection_.data_folder.empty()) return true;
-  Result<Connection> found = find_connection(connection_.data_folder);
+  Result<Connection> found = find_connection(connection_.data_folder, std::chrono::milliseconds{0});
   if (found) connection_ = *std::move(found);
   return true;
 }

@@ -36,8 +36,11 @@ struct Connection {
 };
 
 // A named data folder is asked first; without one AWS_ENDPOINT_URL with the AWS keys of the
-// environment; then the default data folder. The error says how to start or name a server.
+// environment; then the default data folder. The error says how to start or name a server. One that
+// is just being started in a folder is waited for, two seconds if nothing else is said.
 Result<Connection> find_connection(const std::filesystem::path& data_folder);
+Result<Connection> find_connection(const std::filesystem::path& data_folder,
+                                   std::chrono::milliseconds patience);
 
 objects::S3Endpoint s3_endpoint(const Connection& connection);
 

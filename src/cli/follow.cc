@@ -32,14 +32,15 @@ class Screen {
   void state(std::string_view status, std::string_view message) {
     if (quiet_) return;
     clear();
-    std::cout << styled(fmt::format("{:<12}", status), Style::kCyan, colour_) << ' ' << message
-              << std::endl;
+    std::cout << styled(fmt::format("{:<12}", status), Style::kCyan, colour_) << ' '
+              << shown_on_stdout(message) << std::endl;
   }
 
   // Of a job with several instances the first one's progress is that of the job.
   void log_line(const LogLine& line, const JobLogs& logs) {
     if (quiet_) return;
-    const auto parts = parse_progress(line.message);
+    const std::string text = shown_on_stdout(line.message);
+    const auto parts = parse_progress(text);
     if (!parts.empty() && terminal_) {
       if (logs.mixed() && line.host != "algo-1") return;
       live_ = render_progress(parts);
@@ -50,7 +51,7 @@ class Screen {
     }
     clear();
     if (logs.mixed()) std::cout << line_prefix(line.host, logs.instances(), colour_);
-    std::cout << line.message << '\n' << std::flush;
+    std::cout << text << '\n' << std::flush;
   }
 
  private:
@@ -175,7 +176,7 @@ Result<void> print_log(ApiClient& api, const std::string& name, const std::strin
     } else {
       if (logs.mixed()) std::cout << line_prefix(line.host, logs.instances(), colour);
       if (form == LogForm::kTimedLines) std::cout << time << "  ";
-      std::cout << line.message << '\n';
+      std::cout << shown_on_stdout(line.message) << '\n';
     }
   }));
   if (form == LogForm::kJson) std::cout << (*separator == '[' ? "[]\n" : "\n]\n");

@@ -18,7 +18,7 @@ Style style_of(const std::string& status) {
 }
 
 void print_row(std::string_view name, std::string_view value) {
-  if (!value.empty()) std::cout << fmt::format("  {:<10} {}\n", name, value);
+  if (!value.empty()) std::cout << fmt::format("  {:<10} {}\n", name, shown_on_stdout(value));
 }
 
 std::string duration(const json::value& job, std::string_view member) {

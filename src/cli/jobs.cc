@@ -53,7 +53,7 @@ Result<int> list(const JobsOptions& options) {
     std::cout << fmt::format(
         "{:<10}  {}  {}\n", find_string(job, "TrainingJobStatus").value_or(""),
         format_iso8601(from_epoch_seconds(find_number(job, "CreationTime").value_or(0))),
-        find_string(job, "TrainingJobName").value_or(""));
+        shown_on_stdout(find_string(job, "TrainingJobName").value_or("")));
   }
   if (rows.empty()) std::cout << "no jobs\n";
   return kOk;

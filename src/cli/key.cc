@@ -145,6 +145,32 @@ Result<void> rotate(const KeyOptions& options) {
   return {};
 }
 
+// Another policy for all keys of a name; jobs that these made lose at once what it takes away.
+Result<void> change(const KeyOptions& options) {
+  const fs::path path = TRY(key_file_of(options));
+  const access::Authority authority = TRY(read_authority(options));
+  std::size_t changed = 0;
+  TRY(http::change_keys(path, [&](Entries& entries) -> Result<void> {
+    for (KeyStore::Entry& entry : entries) {
+      if (name_of(entry) != options.name) continue;
+      entry.principal.authority = authority;
+      ++changed;
+    }
+    if (changed > 0) return {};
+    return Error{
+        Code::kNotFound,
+        fmt::format("nobody is called '{}'; who is there: atelier key list", options.name)};
+  }));
+  if (options.as_json) {
+    std::cout << pretty_json(json::object{{"name", options.name}, {"changed", changed}}) << '\n';
+  } else {
+    std::cout << fmt::format("{} key{} of '{}' may do {} from now on\n", changed,
+                             changed == 1 ? "" : "s", options.name,
+                             options.may_do_everything ? "everything" : "what the policy says");
+  }
+  return {};
+}
+
 Result<void> revoke(const KeyOptions& options) {
   const fs::path path = TRY(key_file_of(options));
   std::size_t removed = 0;
@@ -209,12 +235,16 @@ void add_key(CLI::App& program, Outcome& outcome) {
     });
     return sub;
   };
-  CLI::App* made = add("create", "A key for somebody; its secret is printed this once",
-                       "create --name ann --policy ann.json", create);
-  made->add_option("--name", options->name, "Who")->required();
-  made->add_option("--policy", options->policy_file,
-                   "What they may do: a policy of AWS IAM as JSON ('-': standard input)");
-  made->add_flag("--everything", options->may_do_everything, "They may do everything, as you may");
+  const auto add_authority = [&](CLI::App* sub) {
+    sub->add_option("--name", options->name, "Who")->required();
+    sub->add_option("--policy", options->policy_file,
+                    "What they may do: a policy of AWS IAM as JSON ('-': standard input)");
+    sub->add_flag("--everything", options->may_do_everything, "They may do everything, as you may");
+  };
+  add_authority(add("create", "A key for somebody; its secret is printed this once",
+                    "create --name ann --policy ann.json", create));
+  add_authority(add("change", "Another policy for somebody, whose keys stay",
+                    "change --name ann --policy ann.json", change));
   add("list", "Every key, without its secret", "list --json", list);
   CLI::App* gone =
       add("revoke", "Ends all keys of a name, or one key by its id", "revoke --name ann", revoke);

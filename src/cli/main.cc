@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "cli/terminal.h"
 #include "cli/verbs.h"
 
 namespace {
@@ -20,6 +21,21 @@ bool printed() {
   const bool closed = poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
   if (!closed) std::fputs("atelier: the output could not be written\n", stderr);
   return false;
+}
+
+// What was given where a verb was asked for: "foo" of `atelier foo` and of `atelier jobs foo`.
+std::string unknown_verb(const CLI::App& program) {
+  const CLI::App* asked = &program;
+  while (!asked->get_subcommands().empty()) asked = asked->get_subcommands().back();
+  const std::vector<std::string> rest = asked->remaining();
+  if (rest.empty()) return {};
+  std::string verbs;
+  for (const CLI::App* verb : asked->get_subcommands([](const CLI::App* one) {
+         return !one->get_name().empty() && !one->get_group().empty();
+       }))
+    verbs += (verbs.empty() ? "" : ", ") + verb->get_name();
+  if (verbs.empty()) return {};
+  return "'" + atelier::cli::printable(rest.front()) + "' is none of the verbs: " + verbs;
 }
 
 }  // namespace
@@ -53,6 +69,11 @@ int main(int argc, char** argv) {
   add_agent(program, outcome);
   try {
     program.parse(argc, argv);
+  } catch (const CLI::RequiredError& error) {
+    const std::string unknown = unknown_verb(program);
+    if (unknown.empty()) return program.exit(error), kUsage;
+    std::cerr << "atelier: " << unknown << "\nRun with --help for more information.\n";
+    return kUsage;
   } catch (const CLI::ParseError& error) {
     const int code = program.exit(error);
     return code == 0 ? kOk : kUsage;

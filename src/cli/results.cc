@@ -113,6 +113,16 @@ Result<JobResults> fetch_results(objects::ObjectStore& store, const json::value&
   const TempFolder temporary = TRY(TempFolder::create());
   const fs::path archive_path = temporary.path() / "output.tar.gz";
   Result<objects::ObjectInfo> info = store.head(at.bucket, at.key);
+  if (!info && info.error().code == Code::kNotFound) {
+    return Error{Code::kNotFound,
+                 fmt::format("the job '{}' left no results: there is no {}, which the built-in "
+                             "image-classification leaves, and a script that writes to "
+                             "/opt/ml/output/data{}",
+                             results.job_name, at.uri(),
+                             results.model_uri.empty() || status != "Completed"
+                                 ? ""
+                                 : "; its model is " + results.model_uri)};
+  }
   if (!info)
     return info.error().within(fmt::format("the output of '{}' at {}", results.job_name, at.uri()));
   TRY(store.download_many(at.bucket, {{at.key, info->size, info->etag, archive_path}}, {}));

@@ -64,18 +64,36 @@ std::string styled(std::string_view text, Style style, bool colour) {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
-std::string printable(std::string_view text) {
+std::string printable(std::string_view text) { return printable(text, {}); }
+
+std::string printable(std::string_view text, std::string_view kept) {
   std::string shown;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      shown += fmt::format("\\x{:02x}", byte);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    const bool control = (byte < 0x20 || byte == 0x7f) && kept.find(text[i]) == kept.npos;
+    // U+0080 to U+009F, which terminals obey as well.
+    const bool more = byte == 0xc2 && next >= 0x80 && next < 0xa0;
+    if (control || more) {
+      shown += fmt::format("\\x{:02x}", more ? next : byte);
+      if (more) ++i;
     } else {
-      shown += c;
+      shown += text[i];
     }
   }
   return shown;
 }
+
+namespace {
+
+std::string shown_on(int descriptor, std::string_view text) {
+  return isatty(descriptor) == 1 ? printable(text, "\t\n") : std::string{text};
+}
+
+}  // namespace
+
+std::string shown_on_stdout(std::string_view text) { return shown_on(STDOUT_FILENO, text); }
+std::string shown_on_stderr(std::string_view text) { return shown_on(STDERR_FILENO, text); }
 
 std::string format_bytes(double bytes) {
   static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -18,8 +18,13 @@ bool colour_on_stdout();
 std::string styled(std::string_view text, Style style, bool colour);
 
 // What a stranger named, safe to show: control characters as \xNN, so that none reaches the
-// terminal.
+// terminal. `kept`: those that stay as they are.
 std::string printable(std::string_view text);
+std::string printable(std::string_view text, std::string_view kept);
+// What a program wrote, for stdout / stderr: printable with its tabs and line ends on a terminal,
+// as it is for anything else.
+std::string shown_on_stdout(std::string_view text);
+std::string shown_on_stderr(std::string_view text);
 
 std::string format_bytes(double bytes);                      // "1.5 GiB"
 std::string format_duration(std::chrono::seconds duration);  // "1 h 02 min", "3 min 05 s", "12 s"

@@ -18,6 +18,10 @@ TEST(Terminal, UnitsReadLikePeopleWriteThem) {
 
 TEST(Terminal, NamesOfStrangersCannotSteerTheTerminal) {
   EXPECT_EQ(printable("a\x1b[2J\nb\x7f \xc3\xa9"), "a\\x1b[2J\\x0ab\\x7f \xc3\xa9");
+  EXPECT_EQ(printable("a\xc2\x9b"
+                      "2J\xc2\xa9\xc2"),
+            "a\\x9b2J\xc2\xa9\xc2");
+  EXPECT_EQ(printable("a\tb\nc\x1b[m", "\t\n"), "a\tb\nc\\x1b[m");
 }
 
 TEST(Terminal, ColourIsOnlyAddedWhenAsked) {

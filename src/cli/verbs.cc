@@ -25,7 +25,8 @@ ExitCode exit_code_for(const Error& error) {
 }
 
 ExitCode report_error(const Error& error) {
-  std::cerr << styled("atelier:", Style::kRed, colour_on_stderr()) << ' ' << error.message << '\n';
+  std::cerr << styled("atelier:", Style::kRed, colour_on_stderr()) << ' '
+            << shown_on_stderr(error.message) << '\n';
   return exit_code_for(error);
 }
 

@@ -133,6 +133,65 @@ def test_no_server_is_3_and_names_where_it_looked(cli, tmp_path):
     assert str(tmp_path / "nobody") in done.stderr
 
 
+def test_a_folder_whose_server_is_starting_is_waited_for_and_one_whose_server_ended_is_3(tmp_path):
+    folder = tmp_path / "data"
+    with subprocess.Popen([ATELIER, "serve", "--data-dir", folder, "--listen", "127.0.0.1:0"],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            done = subprocess.run([ATELIER, "env", "--data-dir", folder], text=True, capture_output=True, timeout=60)
+            assert done.returncode == 0 and "AWS_ENDPOINT_URL='http://127.0.0.1:" in done.stdout, done.stderr
+        finally:
+            server.terminate()
+    for verb in (["env"], ["jobs", "list"], ["s3", "ls"]):
+        done = subprocess.run([ATELIER, *verb, "--data-dir", folder], text=True, capture_output=True, timeout=60)
+        assert done.returncode == UNREACHABLE and done.stdout == "", (verb, done.stdout, done.stderr)
+        assert "nobody answers at http://127.0.0.1:" in done.stderr, done.stderr
+        assert f"start one with: atelier serve --data-dir {folder}" in done.stderr, done.stderr
+
+
+def test_a_word_that_is_no_verb_is_named_beside_those_that_are():
+    for words, verb in ((["foo"], "serve"), (["jobs", "foo"], "results"), (["key", "foo", "--x"], "rotate")):
+        done = subprocess.run([ATELIER, *words], text=True, capture_output=True, timeout=60)
+        assert done.returncode == USAGE
+        assert "'foo' is none of the verbs: " in done.stderr and verb in done.stderr, done.stderr
+        assert "agent" not in done.stderr, done.stderr
+
+
+def test_a_script_that_left_no_results_is_told_so(cli, tmp_path):
+    name = json.loads(train(cli, script(tmp_path, "print(1)"), "--json").stdout)["TrainingJobName"]
+    said = cli("jobs", "results", name, "--to", tmp_path / "results", code=NOT_THERE).stderr
+    assert f"the job '{name}' left no results: there is no s3://terminal/models/{name}/output/output.tar.gz" in said
+    assert "/opt/ml/output/data" in said and f"its model is s3://terminal/models/{name}/output/model.tar.gz" in said
+
+
+def on_a_terminal(*arguments):
+    """What a verb writes to a terminal."""
+    ours, theirs = os.openpty()
+    done = subprocess.Popen([ATELIER, *map(str, arguments)], stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65536):
+            written += part
+    except OSError:  # the other end is closed
+        pass
+    os.close(ours)
+    done.wait(60)
+    return written.decode()
+
+
+def test_what_a_job_says_does_not_reach_the_terminal_as_its_commands(cli, atelier_server, tmp_path):
+    text = "print('\\x1b[2Jlogged\\twith a tab', flush=True)\nraise ValueError('\\x1b[2Jcleared \\x9b2J')"
+    name = json.loads(train(cli, script(tmp_path, text), "--json", code=FAILED).stdout)["TrainingJobName"]
+    for verb, shown in ((["show", name], "\\x1b[2Jcleared \\x9b2J"), (["logs", name], "\\x1b[2Jlogged\twith a tab"),
+                        (["logs", "-f", name], "\\x1b[2Jlogged\twith a tab"), (["list"], name)):
+        written = on_a_terminal("jobs", *verb, "--data-dir", atelier_server.data_dir)
+        assert shown in written, (verb, written)
+        assert "\x1b[2J" not in written.replace("\r\x1b[2K", "") and "\x9b" not in written, (verb, written)
+    # Who reads it from a file or a pipe gets what was written.
+    assert "\x1b[2Jlogged\twith a tab" in cli("jobs", "logs", name).stdout
+
+
 def test_a_wrong_key_is_4(atelier_server, tmp_path):
     import shutil
     copy = tmp_path / "data"

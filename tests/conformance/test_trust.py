@@ -263,6 +263,38 @@ def test_a_persons_key_does_what_its_policy_says_until_it_is_revoked(atelier_ser
     assert key["secret_key"] not in told and turned["secret_key"] not in told
 
 
+def test_a_persons_policy_is_changed_at_once_and_the_keys_stay(atelier_server, clients, tmp_path):
+    session, key = person(atelier_server, tmp_path, "changed", READER)
+    s3 = session.client("s3")
+    s3.put_object(Bucket="trust-code", Key="changed/x", Body=b"x")
+    less = tmp_path / "less.json"
+    less.write_text(json.dumps({"Statement": {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}}))
+
+    def change(name, *what, code=0):
+        done = atelier_server.run("key", "change", "--name", name, *what, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+    assert "1 key of 'changed'" in change("changed", "--policy", str(less)).stdout
+    assert code_of(lambda: s3.put_object(Bucket="trust-code", Key="changed/x", Body=b"x")) == "AccessDenied"
+    assert s3.get_object(Bucket="trust-code", Key="changed/x")["Body"].read() == b"x"
+    listed = {each["name"]: each for each in json.loads(atelier_server.run("key", "list", "--json").stdout)}
+    assert listed["changed"]["access_key"] == key["access_key"]
+    assert listed["changed"]["policy"]["Statement"]["Action"] == "s3:GetObject"
+    # A second key of hers (the old one counts on for a while) has the same policy.
+    atelier_server.run("key", "rotate", "--name", "changed", "--keep-old", "60")
+    assert json.loads(change("changed", "--everything", "--json").stdout) == {"name": "changed", "changed": 2}
+    s3.put_object(Bucket="trust-code", Key="changed/x", Body=b"x")
+    atelier_server.run("key", "revoke", "--name", "changed")
+    # Nobody is found by a name that is not there, no policy is half taken, and somebody may always do everything.
+    assert "nobody is called 'nobody'" in change("nobody", "--everything", code=5).stderr
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"Statement": {"Effect": "Allow", "Action": "s3:*"}}')
+    assert "broken.json" in change("admin", "--policy", str(broken), code=2).stderr
+    assert "one has to remain" in change("admin", "--policy", str(less), code=1).stderr
+    change("admin", code=2)
+    assert clients["s3"].list_buckets()["Buckets"]
+
+
 def test_a_job_reads_nothing_that_its_creator_may_not(atelier_server, clients, tmp_path):
     session, _ = person(atelier_server, tmp_path, "nosy", READER)
     name = jobs.name_of("nosy")
