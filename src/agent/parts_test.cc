@@ -13,9 +13,11 @@
 
 #include "agent/archive.h"
 #include "agent/gzip_writer.h"
+#include "agent/instances.h"
 #include "agent/line_cutter.h"
 #include "agent/metric_matcher.h"
 #include "agent/ml_tree.h"
+#include "agent/outcome.h"
 #include "agent/program.h"
 #include "agent/volume_watch.h"
 #include "base/json.h"
@@ -337,8 +339,9 @@ TEST(VolumeWatch, TheReasonNamesThePoolThatHoldsMost) {
   EXPECT_FALSE(parse_outcome(to_json(outcome)).beyond_volume);
   outcome.beyond_volume = true;
   EXPECT_TRUE(parse_outcome(to_json(outcome)).beyond_volume);
-  EXPECT_TRUE(
-      outcome_of_job({{"algo-1", {.kind = "stopped"}, {}}, {"algo-2", outcome, {}}}).beyond_volume);
+  Outcome other;
+  other.kind = "stopped";
+  EXPECT_TRUE(outcome_of_job({{"algo-1", other, {}}, {"algo-2", outcome, {}}}).beyond_volume);
 }
 
 TEST(VolumeWatch, SeesWhatIsWrittenAndFollowsNoLink) {
