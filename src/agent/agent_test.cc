@@ -155,6 +155,66 @@ TEST_F(AgentTest, OutOfMemoryIsNamedWithItsLimit) {
                          "the job at its limit of 0.0625 GiB (ml.m5.large). "));
 }
 
+TEST_F(AgentTest, OfTheHostsLoopbackAJobReachesItsServerAlone) {
+  const std::string port = spec_.s3.url.substr(spec_.s3.url.rfind(':') + 1);
+  const objects::testing::EmbeddedS3 other{folder_.path() / "other"};
+  const std::string other_url = other.endpoint().url;
+  const std::string other_port = other_url.substr(other_url.rfind(':') + 1);
+  const std::string script = "for port in " + port + " " + other_port +
+                             "; do (exec 3<>/dev/tcp/127.0.0.1/$port) 2>/dev/null && "
+                             "echo reached $port; done; true";
+  native(script);
+  EXPECT_EQ(run().kind, "completed");
+  EXPECT_EQ(log(), "reached " + port + "\n");
+  EXPECT_THAT(kinds(), Not(testing::Contains("warning")));
+  // The control: on the host's network it reaches the other as well.
+  job_ = folder_.path() / "job-2";
+  make_folders(job_ / "logs").value();
+  spec_.job_name = "job-2";
+  spec_.host_network = true;
+  EXPECT_EQ(run().kind, "completed");
+  EXPECT_EQ(log(), "reached " + port + "\nreached " + other_port + "\n");
+}
+
+TEST_F(AgentTest, WhereNoNetworkOfItsOwnIsPossibleTheJobRunsOnTheHostsAndSaysWhy) {
+  native("echo ran");
+  // The host's, but not at an address that could be passed on.
+  spec_.s3.url.replace(spec_.s3.url.find("127.0.0.1"), 9, "s3.localhost");
+  EXPECT_EQ(run().kind, "completed");
+  EXPECT_EQ(log(), "ran\n");
+  std::string warnings;
+  for (const JournalEvent& event : events()) {
+    if (event.kind == "warning") warnings += event.message;
+  }
+  EXPECT_THAT(warnings, StartsWith("the job shares this machine's network"));
+  EXPECT_THAT(warnings, HasSubstr("start it with such a --listen"));
+}
+
+TEST_F(AgentTest, ANetworkThatEndsUnderAProgramIsNotTheProgramsFailure) {
+  const std::string port = spec_.s3.url.substr(spec_.s3.url.rfind(':') + 1);
+  native("echo runs; while (exec 3<>/dev/tcp/127.0.0.1/" + port +
+         ") 2>/dev/null; do sleep 0.05; done; echo alone; "
+         "until [ -e /opt/ml/input/go ]; do sleep 0.05; done; exit 5");
+  write_spec();
+  std::thread agent{[&] { run_agent(job_).value(); }};
+  wait_for_line("runs");
+  int killed = 0;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const Result<std::string> line = read_file(entry.path() / "cmdline", 8192);
+    if (!line || !line->starts_with("pasta") || line->find(port) == std::string::npos) continue;
+    kill(std::atoi(entry.path().filename().c_str()), SIGKILL);
+    ++killed;
+  }
+  wait_for_line("[atelier] pasta, the way from");
+  wait_for_line("alone");
+  std::ofstream{job_ / "ml/input/go"} << "";
+  agent.join();
+  EXPECT_EQ(killed, 1);
+  EXPECT_EQ(last().kind, "failed");
+  EXPECT_THAT(last().message, StartsWith("InternalServerError: pasta, the way from"));
+  EXPECT_THAT(last().message, HasSubstr("exit code 5"));
+}
+
 TEST_F(AgentTest, NetworkIsolationShutsTheHostAndTheKeysOut) {
   spec_.network_isolation = true;
   const std::string port = spec_.s3.url.substr(spec_.s3.url.rfind(':') + 1);

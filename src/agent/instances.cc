@@ -118,6 +118,8 @@ std::string identity_name(const AgentSpec& spec, std::string_view host) {
 
 std::string identity_name(const AgentSpec& spec) { return identity_name(spec, spec.host); }
 
+std::string network_identity(std::string_view job) { return fmt::format("{}.network", job); }
+
 Outcome outcome_of_job(const std::vector<InstanceEnd>& ends) {
   std::vector<const InstanceEnd*> failed;
   for (const InstanceEnd& end : ends) {

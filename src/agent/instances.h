@@ -35,6 +35,10 @@ std::string sandbox_name(std::string_view job, std::string_view host);
 std::string identity_name(const AgentSpec& spec);
 std::string identity_name(const AgentSpec& spec, std::string_view host);
 
+// The name of the user who passes on what the job's own network sends (compute/outward_network.h):
+// none of its programs is that user.
+std::string network_identity(std::string_view job);
+
 struct InstanceEnd {
   std::string host;
   Outcome outcome;

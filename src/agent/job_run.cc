@@ -19,6 +19,7 @@
 #include "agent/instances.h"
 #include "agent/job_inputs.h"
 #include "agent/job_log.h"
+#include "agent/job_network.h"
 #include "agent/journal.h"
 #include "agent/members.h"
 #include "agent/ml_tree.h"
@@ -38,6 +39,9 @@ namespace {
 // Who waits for the room of an interrupted job does not wait longer for its last checkpoint, should
 // S3 be away.
 constexpr std::chrono::minutes kInterruptedCopies{10};
+
+constexpr const char* kNetworkEnded =
+    "pasta, the way from the job's network to this machine's, was killed while the program ran";
 
 class JobRun {
  public:
@@ -100,6 +104,7 @@ class JobRun {
   }
 
   Result<Outcome> prepare_and_run() {
+    network_.begin(job_);
     Result<void> prepared = prepare();
     if (!prepared) return prepared.error().within("InternalServerError: preparing /opt/ml");
     Result<Gpus> gpus = Gpus::take(spec_, stop_, *log_);
@@ -128,10 +133,14 @@ class JobRun {
       });
     }
     TRY(restore_checkpoints());
-    limits_ = RunLimits{std::chrono::steady_clock::now() + spec_.max_runtime, spec_.stop_grace,
-                        spec_.interruption_notice, [this](const auto& died_before) {
+    limits_ = RunLimits{std::chrono::steady_clock::now() + spec_.max_runtime,
+                        spec_.stop_grace,
+                        spec_.interruption_notice,
+                        [this](const auto& died_before) {
                           if (checkpoints_) checkpoints_->look(died_before);
-                        }};
+                        },
+                        network_.end_fd(),
+                        [this] { log_->note(fmt::format("[atelier] {}", kNetworkEnded)); }};
     const bool script =
         spec_.runtime.kind == compute::RuntimeKind::kScript && spec_.container_entrypoint.empty();
     return script ? run_script() : run_program_of_image();
@@ -185,21 +194,10 @@ class JobRun {
 
   // The network, and with it the other instances.
   Result<void> meet() {
-    if (!leads(spec_)) {
-      if (!spec_.shared_network.empty()) {
-        network_ = TRY(compute::SharedNetwork::join(spec_.shared_network));
-      }
-      return {};
-    }
-    if (!spec_.network_isolation) {
-      slot_ = TRY(take_network_slot(folder_.parent_path(), job_, stop_, *log_));
-      job_.network_slot = slot_->number;
-    } else if (!members_->empty()) {
-      network_ = TRY(compute::SharedNetwork::create());
-      job_.shared_network = network_->name();
-    }
+    TRY(network_.meet(folder_.parent_path(), job_, stop_, *log_));
+    if (!network_.warning().empty()) TRY(journal_.append_soon("warning", network_.warning()));
     spec_.network_slot = job_.network_slot;
-    return members_->start(job_);
+    return leads(spec_) ? members_->start(job_) : Result<void>{};
   }
 
   // A job has ended when all of its instances have.
@@ -294,7 +292,7 @@ class JobRun {
       if (journal_.find("training") != nullptr) return {};
       return journal_.append("training", "", fmt::format(R"({{"limits":"{}"}})", limits));
     };
-    if (network_) sandbox.network = &*network_;
+    sandbox.network = network_.shared();
     const VolumeWatch volume{written_places(spec_, folder_), warm_folders(spec_),
                              static_cast<std::uint64_t>(spec_.volume_gib) << 30,
                              [this] { return end_early(folder_, spec_.attempt).has_value(); }};
@@ -318,11 +316,23 @@ class JobRun {
           TRY(journal_.append("warning", words));
         }
       }
+      TRY(say_network_ended(outcome));
       return outcome;
     }
     if (end.error().code == Code::kCancelled) return end.error();
     return failed(
         fmt::format("InternalServerError: {}. {}", end.error().message, log_->last_lines()));
+  }
+
+  // What a program does without a network is not its own failure.
+  Result<void> say_network_ended(Outcome& outcome) {
+    if (!network_.ended()) return {};
+    if (outcome.kind == "failed") {
+      outcome.message =
+          fmt::format("InternalServerError: {}; then: {}", kNetworkEnded, outcome.message);
+      return {};
+    }
+    return journal_.append("warning", kNetworkEnded);
   }
 
   [[nodiscard]] Outcome lost() const {
@@ -451,8 +461,7 @@ class JobRun {
   std::unique_ptr<JobLog> log_;
   std::unique_ptr<Members> members_;
   Gpus gpus_;
-  std::optional<NetworkSlot> slot_;
-  std::optional<compute::SharedNetwork> network_;
+  JobNetwork network_;
   std::optional<Time> ended_;                    // the program
   std::uint64_t written_ = 0;                    // by the program, once that was more than it may
   std::optional<RunLimits> limits_;              // once the program may run

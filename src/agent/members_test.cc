@@ -162,7 +162,7 @@ TEST_F(MembersTest, InstancesReachEachOtherAndAreDeliveredAsOne) {
   const JournalEvent last = end();
   ASSERT_EQ(last.kind, "completed") << last.message << all_logs();
   EXPECT_THAT(log("algo-1"), HasSubstr("hello from algo-2"));
-  EXPECT_THAT(log("algo-1"), HasSubstr("127.77.1.1 algo-1\n127.77.1.2 algo-2"));
+  EXPECT_THAT(log("algo-1"), HasSubstr("127.77.0.1 algo-1\n127.77.0.2 algo-2"));
   EXPECT_EQ(untar("job/output/model.tar.gz"), "./algo-1:algo-1\n./algo-2:algo-2\n./both:algo-1\n");
   EXPECT_THAT(read_file(instance_folder(job_, "algo-2") / "metrics.jsonl").value(),
               HasSubstr("\"v\":2"));
@@ -187,7 +187,18 @@ TEST_F(MembersTest, WithIsolationTheyReachEachOtherAndNobodyElse) {
   EXPECT_THAT(log("algo-1"), HasSubstr("hello from algo-2"));
 }
 
+TEST_F(MembersTest, InstancesOnTheHostsNetworkReachEachOtherAtAddressesOfTheirOwn) {
+  program(kTalk);
+  spec_.host_network = true;
+  launch();
+  const JournalEvent last = end();
+  ASSERT_EQ(last.kind, "completed") << last.message << all_logs();
+  EXPECT_THAT(log("algo-1"), HasSubstr("hello from algo-2"));
+  EXPECT_THAT(log("algo-1"), HasSubstr("127.77.1.1 algo-1\n127.77.1.2 algo-2"));
+}
+
 TEST_F(MembersTest, JobsOfTheSdkV3MeetNoOtherAtThePortThatIsBuiltIn) {
+  spec_.host_network = true;
   program_of_sdk_v3("getent hosts algo-1");
   std::optional<UniqueFd> other = hold_the_built_in_port();
   launch();
@@ -200,6 +211,7 @@ TEST_F(MembersTest, JobsOfTheSdkV3MeetNoOtherAtThePortThatIsBuiltIn) {
 }
 
 TEST_F(MembersTest, AStopEndsTheWaitForThatPort) {
+  spec_.host_network = true;
   program_of_sdk_v3("echo ran");
   const UniqueFd other = hold_the_built_in_port();
   launch();

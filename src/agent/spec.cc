@@ -308,6 +308,7 @@ std::string to_json(const AgentSpec& spec) {
                    {"gpu_folder", spec.gpu_folder},
                    {"volume_gib", spec.volume_gib},
                    {"network_isolation", spec.network_isolation},
+                   {"host_network", spec.host_network},
                    {"infra_check", spec.infra_check},
                    {"packages", to_words(spec.packages)},
                    {"config_files", map_to_json(spec.config_files)},
@@ -377,6 +378,7 @@ Result<AgentSpec> parse_agent_spec(std::string_view text) {
   if (volume > 1e6) reader.fail("volume_gib", "1000000 at most");
   spec.volume_gib = static_cast<int>(std::min(volume, 1e6));
   reader.flag("network_isolation", spec.network_isolation);
+  reader.flag("host_network", spec.host_network);
   reader.flag("infra_check", spec.infra_check);
   std::string packages = "none";
   reader.text("packages", packages);

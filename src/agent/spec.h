@@ -110,6 +110,7 @@ struct AgentSpec {
   std::vector<int> gpu_numbers{};  // of the host's, once its agent has them; not in the JSON
   int volume_gib = 0;              // what the program may write below /opt/ml and /tmp; 0: no limit
   bool network_isolation = false;
+  bool host_network = false;  // its operator wants it to share the host's, without isolation
   bool infra_check = false;  // look at the sandbox, the disk and the GPUs before the program starts
   compute::PackageSource packages;
   // Further files of /opt/ml/input/config by their name, with their text.

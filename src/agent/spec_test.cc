@@ -31,6 +31,7 @@ AgentSpec full_spec() {
   spec.gpu_folder = "/data/jobs/.gpus";
   spec.instances = {{.host = "algo-1", .gpus = 2}, {.host = "algo-2", .gpus = 1}};
   spec.network_isolation = true;
+  spec.host_network = true;
   spec.output_s3_uri = "s3://out/x";
   spec.compress_output = false;
   spec.max_runtime = std::chrono::seconds{77};

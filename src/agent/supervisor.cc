@@ -89,13 +89,18 @@ class Run {
  private:
   // One wait and what follows from it; true once the program has ended.
   bool step(compute::Sandbox& sandbox) {
-    pollfd fds[3] = {{sandbox.exit_fd(), POLLIN, 0},
+    pollfd fds[4] = {{sandbox.exit_fd(), POLLIN, 0},
                      {output_open_ ? output_.get() : -1, POLLIN, 0},
-                     {stop_.fd(), POLLIN, 0}};
-    poll(fds, 3, timeout());
+                     {stop_.fd(), POLLIN, 0},
+                     {end_seen_ ? -1 : limits_.end_fd, POLLIN, 0}};
+    poll(fds, 4, timeout());
     // A program may close its output and go on; the end of a pipe would wake us for ever.
     if (fds[1].revents != 0) output_open_ = read_output();
     if (fds[2].revents != 0) stop_.clear();
+    if (fds[3].revents != 0) {
+      end_seen_ = true;
+      limits_.on_end();
+    }
     const Steady::time_point now = Steady::now();
     const auto held = cutter_.deadline();
     if (held && now >= *held) {
@@ -197,6 +202,7 @@ class Run {
   LineCutter cutter_;
   UniqueFd output_;
   bool output_open_ = true;
+  bool end_seen_ = false;
   ProgramEnd end_;
   std::optional<Steady::time_point> sync_due_, kill_at_, look_due_;
   std::function<std::int64_t()> died_before_;

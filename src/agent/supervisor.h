@@ -53,6 +53,9 @@ struct RunLimits {
   // (wall clock, nanoseconds) before which a process of the program has died since the first
   // signal; 0: all of them live.
   std::function<void(const std::function<std::int64_t()>& died_before)> look{};
+  // `on_end` is called once, when `end_fd` gets readable while the program runs.
+  int end_fd = -1;
+  std::function<void()> on_end{};
 };
 
 struct ProgramEnd {

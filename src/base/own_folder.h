@@ -1,5 +1,5 @@
-// Folders in which things are found, and removed, by their names: opened through no link, since what
-// one leads to may be anybody's, and by names of a form that we make ourselves alone.
+// Folders in which things are found, and removed, by their names: opened through no link, since
+// what one leads to may be anybody's, and by names of a form that we make ourselves alone.
 //
 //   const UniqueFd folder = TRY(open_own_folder(path));
 //   for (const std::string& name : TRY(names_in(folder.get()))) {

@@ -40,6 +40,7 @@ struct ServeOptions {
   std::string region;    // empty: that of the data folder, else kDefaultRegion
   std::string python;    // empty: compute::choose_python
   std::string packages;  // empty: as before
+  bool host_network = false;
   bool audit_reads = false;
   std::optional<std::uint64_t> cache_bytes;
   int abandoned_uploads_days = 7;
@@ -211,7 +212,7 @@ std::vector<std::string> user_ids_of(const http::LiveKeys& keys, const std::stri
 }
 
 // A ticket that another job has picked up is of no use to it: where the server is root each job is
-// a user of its own, and the socket says whose it is.
+// a user of its own, and so is who passes on what its network sends. The socket says whose it is.
 bool is_program_of(std::string_view job, std::string_view peer) {
   const Result<std::vector<uid_t>> users = compute::users_of_socket(peer);
   if (!users) {
@@ -220,6 +221,7 @@ bool is_program_of(std::string_view job, std::string_view peer) {
   }
   const auto is_theirs = [&](uid_t user) {
     if (user == geteuid()) return true;  // who runs the server may do all of this anyway
+    if (user == compute::program_identity(agent::network_identity(job)).uid) return true;
     for (std::int64_t i = 1; i <= jobs::kMaxInstances; ++i) {
       const std::string host = fmt::format("algo-{}", i);
       if (compute::program_identity(agent::sandbox_name(job, host)).uid == user) return true;
@@ -267,6 +269,7 @@ Result<void> serve(const ServeOptions& options) {
   job_options.cache_folder = folder / "cache";
   job_options.cache_bytes = cache_bytes(options, folder);
   job_options.packages = TRY(package_source(options, folder));
+  job_options.host_network = options.host_network;
   job_options.s3 = [url, folder, region] {
     return objects::S3Endpoint{*url, region, {}, {}, (folder / "endpoint").string()};
   };
@@ -344,6 +347,9 @@ void add_serve(CLI::App& program, Outcome& outcome) {
   verb->add_option("--packages", options->packages,
                    "Where pip of the jobs finds packages: none (at first), host (as pip of this "
                    "host), the address of an index, or a folder of wheels; kept for later starts");
+  verb->add_flag("--host-network", options->host_network,
+                 "Jobs share this machine's network, with all that listens on its loopback, other "
+                 "jobs included: for those that need a service there");
   verb->add_flag("--audit-reads", options->audit_reads,
                  "Record calls that only look, too (DIR/audit; see atelier audit)");
   verb->add_option("--abandoned-uploads-days", options->abandoned_uploads_days,

@@ -2,43 +2,24 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <net/if.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
+
+#include "compute/internal/namespace_calls.h"
 
 namespace atelier::compute {
 namespace {
 
+using internal::raise_loopback;
+using internal::write_text;
+
 constexpr std::size_t kMaxStat = 4096;
-
-// Only system calls: the caller may have other threads.
-bool write_text(const char* path, const char* text) {
-  const int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const auto length = static_cast<ssize_t>(strlen(text));
-  const bool done = write(fd, text, static_cast<std::size_t>(length)) == length;
-  close(fd);
-  return done;
-}
-
-bool raise_loopback() {
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  ifreq request{};
-  memcpy(request.ifr_name, "lo", 3);
-  request.ifr_flags = IFF_UP | IFF_RUNNING;
-  const bool done = ioctl(fd, SIOCSIFFLAGS, &request) == 0;
-  close(fd);
-  return done;
-}
 
 struct Maps {
   bool own_user = false;  // a user namespace first: the caller is not root
@@ -102,20 +83,25 @@ Result<SharedNetwork> SharedNetwork::create() {
   if (!told || cause != 0) {
     outcome = error_from_errno("make a network for the instances of the job", cause);
   } else {
-    const std::string folder = fmt::format("/proc/{}/ns/", pid);
-    Result<UniqueFd> net = open_file(folder + "net", O_RDONLY);
-    Result<UniqueFd> user = maps.own_user ? open_file(folder + "user", O_RDONLY) : UniqueFd{};
-    if (!net || !user) {
-      outcome = net ? user.error() : net.error();
+    Result<SharedNetwork> made = of(pid);
+    if (made) {
+      network = *std::move(made);
     } else {
-      network.network_ = *std::move(net);
-      network.user_ = *std::move(user);
+      outcome = made.error();
     }
   }
   kill(pid, SIGKILL);
   while (waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (!outcome) return outcome.error();
+  return network;
+}
+
+Result<SharedNetwork> SharedNetwork::of(pid_t process) {
+  const std::string folder = fmt::format("/proc/{}/ns/", process);
+  SharedNetwork network;
+  network.network_ = TRY(open_file(folder + "net", O_RDONLY));
+  if (geteuid() != 0) network.user_ = TRY(open_file(folder + "user", O_RDONLY));
   return network;
 }
 

@@ -1,6 +1,9 @@
 // A network of loopback alone that the instances of one job share: each of them is a process of its
-// own that joins it. Needs no right that bubblewrap does not need.
+// own that joins it. Needs no right that bubblewrap does not need. One that reaches outwards as
+// well is made by compute/outward_network.h.
 #pragma once
+
+#include <sys/types.h>
 
 #include <string>
 
@@ -16,6 +19,8 @@ class SharedNetwork {
   // By another process of the same user: `name` as name() gave it. kNotFound when its maker has
   // ended.
   static Result<SharedNetwork> join(const std::string& name);
+  // That of the process.
+  static Result<SharedNetwork> of(pid_t process);
   [[nodiscard]] std::string name() const;
 
   [[nodiscard]] int network_fd() const { return network_.get(); }

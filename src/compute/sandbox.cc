@@ -27,6 +27,7 @@
 #include "compute/internal/landlock.h"
 #include "compute/internal/mount_points.h"
 #include "compute/internal/seccomp.h"
+#include "compute/outward_network.h"
 
 namespace atelier::compute {
 namespace fs = std::filesystem;
@@ -107,6 +108,10 @@ std::map<std::string, std::string> small_files(const SandboxSpec& spec, const Id
   };
   for (const char* path : kEtcFiles) copy(path);
   if (!spec.network_isolation) copy("/etc/resolv.conf");
+  const auto resolver = files.find("/etc/resolv.conf");
+  if (resolver != files.end() && spec.network != nullptr) {
+    resolver->second = outward_resolv_conf(resolver->second);
+  }
   for (const auto& [path, text] : spec.files) files.insert_or_assign(path, text);
   return files;
 }
@@ -258,6 +263,14 @@ Inside processes_inside(pid_t bwrap) {
   return inside;
 }
 
+const char* network_words(const SandboxSpec& spec) {
+  if (spec.network == nullptr) {
+    return spec.network_isolation ? "; no network" : "; the host's network";
+  }
+  return spec.network_isolation ? "; a network of the job's instances alone"
+                                : "; a network of the job's own, outwards by pasta";
+}
+
 Result<void> check(const SandboxSpec& spec) {
   if (spec.argv.empty()) return Error{Code::kInvalidArgument, "a sandbox needs a program to run"};
   if (::access(kBwrap, X_OK) != 0) {
@@ -353,7 +366,7 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   const UniqueFd null = TRY(open_file("/dev/null", O_RDWR));
   launch.null_fd = null.get();
   launch.output_fd = spec.output_fd >= 0 ? spec.output_fd : null.get();
-  if (spec.network_isolation && spec.network != nullptr) {
+  if (spec.network != nullptr) {
     launch.network_fd = spec.network->network_fd();
     launch.user_fd = spec.network->user_fd();
   }
@@ -365,9 +378,7 @@ Result<Sandbox> Sandbox::start(const SandboxSpec& spec) {
   state->limits = state->cgroup.words() +
                   (plan.root ? fmt::format("; unprivileged user {} of the host", plan.identity.uid)
                              : std::string{"; your own user, confined by namespaces only"}) +
-                  (!spec.network_isolation   ? "; the host's network"
-                   : spec.network == nullptr ? "; no network"
-                                             : "; a network of the job's instances alone");
+                  network_words(spec);
   if (spec.before_start) TRY(spec.before_start(state->limits));
 
   bool inside = false;

@@ -42,7 +42,8 @@ struct SandboxSpec {
   // Names that resolve inside, with their addresses.
   std::map<std::string, std::string> hosts = {{"algo-1", "127.0.0.1"}};
   bool network_isolation = false;
-  // A network to join instead, with isolation; not owned.
+  // A network to join instead of the host's, or of none; not owned. Without isolation it is an
+  // OutwardNetwork's.
   const SharedNetwork* network = nullptr;
   double vcpus = 0;  // 0: no limit
   double memory_gib = 0;

@@ -137,6 +137,7 @@ Result<void> Engine::write_spec(const TrainingJob& job) {
                            job.created));
   plan.spec.s3 = options_.s3();
   plan.spec.packages = options_.packages;
+  plan.spec.host_network = options_.host_network;
   if (options_.give_keys) options_.give_keys(job, plan.spec);
   plan.spec.cache_folder = options_.cache_folder.string();
   plan.spec.cache_bytes = options_.cache_bytes;

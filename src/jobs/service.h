@@ -45,6 +45,7 @@ struct ServiceOptions {
   std::vector<compute::PriceList> price_lists = compute::builtin_price_lists();
   compute::RuntimeTable runtimes;
   compute::PackageSource packages;                        // of the jobs' pip
+  bool host_network = false;                              // jobs share the host's
   std::filesystem::path cache_folder;                     // where jobs share what they download
   std::uint64_t cache_bytes = 0;                          // 0: they do not
   compute::HostCapacity host = compute::host_capacity();  // what jobs may use together

@@ -218,6 +218,55 @@ def host():
     attempt("an abstract socket of the host", lambda: socket.socket(socket.AF_UNIX).connect("\0" + ARGUMENTS["socket"]))
 
 
-for part in (objects, presigned, other_services, tokens, host):
+def network():
+    """Of the host and of other jobs only what this server is; `heard` is what all of them answer."""
+    def reach(address, port, device=None):
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as client:
+            if device:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+            client.settimeout(3)
+            client.connect((address, port))
+            return client.recv(100) or b"closed at once"
+
+    def unreachable(name, *where):
+        try:
+            got = f"SUCCEEDED {reach(*where)}"
+        except OSError as error:
+            got = f"refused {type(error).__name__} {error}"
+        report(name, got)
+
+    def own_loopback():
+        with socket.create_server(("127.0.0.1", ARGUMENTS["host_port"])) as listener:
+            with socket.create_connection(listener.getsockname()) as client:
+                listener.accept()[0].sendall(b"own")
+                assert client.recv(3) == b"own"
+    control("control: a port of the host's is free on one's own loopback", own_loopback)
+    devices = [name for name in os.listdir("/proc/sys/net/ipv4/conf") if name not in ("all", "default", "lo")]
+    gateways = [socket.inet_ntoa(bytes.fromhex(line.split()[2])[::-1]) for line in open("/proc/net/route").readlines()[1:]
+                if line.split()[2] != "00000000"]
+    for what in ("host", "victim"):
+        port = ARGUMENTS[f"{what}_port"]
+        for address in ("127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.1", "0.0.0.0", *gateways):
+            unreachable(f"loopback of the {what} by {address}", address, port)
+            for device in devices:
+                unreachable(f"loopback of the {what} by {address} and {device}", address, port, device)
+    for device in devices:
+        for address in ("127.0.0.1", "::1"):
+            family, place = socket.AF_INET6 if ":" in address else socket.AF_INET, (address, ARGUMENTS["host_port"])
+            with socket.socket(family, socket.SOCK_DGRAM) as sender, socket.socket(family, socket.SOCK_DGRAM) as own:
+                own.bind(place)
+                own.settimeout(10)
+                sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
+                sender.sendto(b"from the attacker", place)
+                try:  # the host's own socket is looked at by test_trust.py
+                    got = f"refused: came back to one's own loopback: {own.recv(99)}"
+                except OSError as error:
+                    got = f"SUCCEEDED? {error}"
+            report(f"a datagram for the host's loopback at {address} by {device}", got)
+    attempt("a raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP))
+    attempt("a packet socket", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
+
+
+for part in (objects, presigned, other_services, tokens, host, network):
     part()
 print("attacks done", flush=True)

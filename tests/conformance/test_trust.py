@@ -9,11 +9,13 @@ import pathlib
 import pwd
 import socket
 import tarfile
+import threading
 import time
 
 import pytest
 
 import jobs
+from server import Server
 
 HERE = pathlib.Path(__file__).parent
 SLEEPER = """
@@ -26,6 +28,81 @@ SLEEPER = """
     while not os.path.exists("/opt/ml/input/data/never"):
         time.sleep(0.2)
 """
+
+
+SERVES = """
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+def answer():
+    while True:
+        with server.accept()[0] as one:
+            one.sendall(b"the victim")
+threading.Thread(target=answer, daemon=True).start()
+with socket.create_connection(server.getsockname()) as control:
+    assert control.recv(99) == b"the victim"
+print("SERVES", server.getsockname()[1], flush=True)
+"""
+SQUATTER = """
+import os, socket, threading, time, urllib.parse
+port = urllib.parse.urlsplit(os.environ["AWS_ENDPOINT_URL"]).port
+def answer(server):
+    while True:
+        with server.accept()[0] as one:
+            one.sendall(b"SQUATTED")
+print("SQUATS", flush=True)
+tries = {}
+while not os.path.exists("/opt/ml/input/data/never"):
+    for address in ("127.0.0.1", "0.0.0.0", "127.0.0.2", "::1", "::"):
+        if "got" in tries.get(address, ""):
+            continue
+        server = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            server.bind((address, port))
+            server.listen()
+            threading.Thread(target=answer, args=(server,), daemon=True).start()
+            tries[address] = "got"
+        except OSError as error:
+            tries[address] = str(error)
+    time.sleep(0.05)
+"""
+
+# What a job that talks to the server hears while it is down, and whether it comes back to the same address.
+ASKS = """
+import os, time, urllib.error, urllib.request
+print("ASKS", flush=True)
+away = False
+while not os.path.exists("/opt/ml/input/data/never"):
+    try:
+        urllib.request.urlopen(os.environ["AWS_ENDPOINT_URL"], timeout=5)
+    except urllib.error.HTTPError:
+        if away:
+            print("back", flush=True)
+            away = False
+    except Exception as error:
+        if not away:
+            print("away", repr(error), flush=True)
+        away = True
+    time.sleep(0.05)
+"""
+
+
+def on_loopback():
+    """A TCP service of this process, and a UDP socket with the same number."""
+    service = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        try:
+            while True:
+                with service.accept()[0] as one:
+                    one.sendall(b"the host")
+        except OSError:
+            return
+    threading.Thread(target=answer, daemon=True).start()
+    datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    datagrams.bind(service.getsockname())
+    return service, datagrams
 
 
 def with_boto3(script, target):
@@ -132,22 +209,31 @@ def attacked(atelier_server, clients, submit):
     ended = submit("ended", jobs.pack(SLEEPER.split("import time")[0].replace(", boto3", "")))
     keys = json.loads(wait_for_line_or_end(clients, ended, "KEYS ").removeprefix("KEYS "))
     finish(clients, ended)
-    victim = submit("victim", jobs.pack(SLEEPER.replace(", boto3", "")))
+    victim = submit("victim", jobs.pack(SERVES + SLEEPER.replace(", boto3", "").replace("\n    ", "\n")))
     wait_for_line(clients, victim, "KEYS ")
+    victim_port = int(wait_for_line(clients, victim, "SERVES ").split()[1])
     clients["s3"].put_object(Bucket="trust-out", Key=f"ckpt/{victim}/1", Body=b"the victim's")
     clients["s3"].put_object(Bucket="trust-out", Key=f"trust/{victim}/output/secret", Body=b"the victim's")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0atelier-{victim}")
     listener.listen()
+    service, datagrams = on_loopback()
     target = {"victim": victim, "victim_pid": process_of(victim), "server_pid": atelier_server.process.pid,
               "data_dir": str(atelier_server.data_dir), "socket": f"atelier-{victim}", "ended": keys,
+              "victim_port": victim_port, "host_port": service.getsockname()[1],
               "role": jobs.ROLE, "image": jobs.IMAGE}
     attacker = submit("attacker", with_boto3((HERE / "attacks.py").read_bytes(), target))
     try:
         done = finish(clients, attacker)
+        with socket.create_connection(service.getsockname()) as control:
+            assert control.recv(9) == b"the host"
+        datagrams.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            datagrams.recv(99)
         yield done, lines_of(clients, attacker), victim
     finally:
-        listener.close()
+        for each in (listener, service, datagrams):
+            each.close()
         clients["sagemaker"].stop_training_job(TrainingJobName=victim)
         finish(clients, victim)
 
@@ -165,8 +251,9 @@ def test_every_attack_of_a_job_is_refused(attacked):
     through = [each for each in tries if not each["got"].startswith(("refused", "worked"))]
     assert not through, through
     controls = [each for each in tries if each["attack"].startswith("control")]
-    assert len(controls) == 8 and all(each["got"] == "worked" for each in controls), controls
-    assert len(tries) - len(controls) >= 80
+    assert len(controls) == 9 and all(each["got"] == "worked" for each in controls), controls
+    assert len(tries) - len(controls) >= 100
+    assert len([each for each in tries if each["attack"].startswith("loopback of the victim")]) >= 10
 
 
 def test_the_victim_is_as_it_was(attacked, clients):
@@ -197,6 +284,51 @@ def test_no_secret_is_in_describe_logs_records_or_command_lines(attacked, atelie
                 continue
     for place, text in places.items():
         assert not [secret for secret in secrets if secret in text], place
+
+
+def test_no_job_gets_the_servers_port_while_it_is_down(tmp_path):
+    import boto3
+    server = Server(tmp_path / "data").start()
+    try:
+        ours = server.environment()
+        session = boto3.session.Session(ours["AWS_ACCESS_KEY_ID"], ours["AWS_SECRET_ACCESS_KEY"],
+                                        region_name="us-west-2")
+
+        def client(name):
+            return session.client(name, endpoint_url=server.url)
+        for bucket in ("trust-code", "trust-out"):
+            client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
+        names = []
+        for base, script in (("squatter", SQUATTER), ("asks", ASKS)):
+            name = jobs.name_of(base)
+            client("s3").put_object(Bucket="trust-code", Key=f"{name}/s.tar.gz", Body=jobs.pack(script))
+            client("sagemaker").create_training_job(**jobs.request(name, f"s3://trust-code/{name}/s.tar.gz") | {
+                "OutputDataConfig": {"S3OutputPath": "s3://trust-out/squat"}})
+            names.append(name)
+        made = {name: client(name) for name in ("sagemaker", "logs")}
+        wait_for_line(made, names[0], "SQUATS")
+        wait_for_line(made, names[1], "ASKS")
+        server.kill()
+        port = int(server.url.rsplit(":", 1)[1])
+        down = time.monotonic()
+        while time.monotonic() < down + 3:
+            for address in ("127.0.0.1", "127.0.0.2"):
+                with pytest.raises(ConnectionRefusedError):
+                    socket.create_connection((address, port), 2)
+            time.sleep(0.1)
+        with socket.socket() as control:  # who is on the host's network could have had it
+            control.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            control.bind(("127.0.0.1", port))
+        server.restart()
+        wait_for_line(made, names[1], "back")
+        lines = lines_of(made, names[1])
+        assert any(line.startswith("away") for line in lines), lines
+        assert not [line for line in lines if "SQUATTED" in line], lines
+        for name in names:
+            made["sagemaker"].stop_training_job(TrainingJobName=name)
+            finish(made, name)
+    finally:
+        server.stop()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root all jobs are one user of the host")

@@ -48,10 +48,12 @@ def processes():
 
 
 def agents(data_dir, running):
-    """pid -> folder below jobs/: NAME, or NAME/instances/algo-2."""
+    """pid -> folder below jobs/: NAME, or NAME/instances/algo-2. Without the processes that keep an agent's network:
+    they are forks of it, and go with it."""
     folder = str(data_dir / "jobs") + "/"
-    return {pid: command[3].removeprefix(folder) for pid, (_, command) in running.items()
-            if command[1:3] == ["agent", "--job-folder"] and command[3].startswith(folder)}
+    found = {pid: command[3].removeprefix(folder) for pid, (_, command) in running.items()
+             if command[1:3] == ["agent", "--job-folder"] and command[3].startswith(folder)}
+    return {pid: name for pid, name in found.items() if found.get(running[pid][0]) != name}
 
 
 def descends(pid, ancestor, running):
