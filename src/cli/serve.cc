@@ -213,18 +213,25 @@ std::vector<std::string> user_ids_of(const http::LiveKeys& keys, const std::stri
 
 // A ticket that another job has picked up is of no use to it: where the server is root each job is
 // a user of its own, and so is who passes on what its network sends. The socket says whose it is.
-bool is_program_of(std::string_view job, std::string_view peer) {
+bool is_program_of(jobs::Service& service, std::string_view job, std::string_view peer) {
   const Result<std::vector<uid_t>> users = compute::users_of_socket(peer);
   if (!users) {
     log::error(fmt::format("whose socket '{}' is: {}", peer, users.error().message));
     return false;
   }
+  // Programs of a job with a warm pool are the pool's user.
+  std::vector<std::string> names{std::string{job}};
+  if (const auto record = service.describe(names[0]); record && !record->warm.name.empty()) {
+    names.push_back(record->warm.name);
+  }
   const auto is_theirs = [&](uid_t user) {
     if (user == geteuid()) return true;  // who runs the server may do all of this anyway
     if (user == compute::program_identity(agent::network_identity(job)).uid) return true;
-    for (std::int64_t i = 1; i <= jobs::kMaxInstances; ++i) {
-      const std::string host = fmt::format("algo-{}", i);
-      if (compute::program_identity(agent::sandbox_name(job, host)).uid == user) return true;
+    for (const std::string& name : names) {
+      for (std::int64_t i = 1; i <= jobs::kMaxInstances; ++i) {
+        const std::string host = fmt::format("algo-{}", i);
+        if (compute::program_identity(agent::sandbox_name(name, host)).uid == user) return true;
+      }
     }
     return false;
   };
@@ -293,7 +300,11 @@ Result<void> serve(const ServeOptions& options) {
   const std::unique_ptr<api::AuditLog> audit = TRY(api::AuditLog::open(folder / "audit"));
   const std::unique_ptr<http::Handler> front_door =
       api::make_front_door({session_keys, *s3, *jobs, clock, &session_keys, audit.get(),
-                            options.audit_reads, is_program_of, region, kAccount});
+                            options.audit_reads,
+                            [&](std::string_view job, std::string_view peer) {
+                              return is_program_of(*jobs, job, peer);
+                            },
+                            region, kAccount});
   Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
   *url = listeners.local_url();
   jobs->run();

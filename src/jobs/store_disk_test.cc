@@ -41,9 +41,10 @@ void end_jobs_on_a_full_disk(const fs::path& mount_point) {
   for (int round = 0; round < 2; ++round) {
     const fs::path pool = mount_point / "pool";
     fill(pool);
-    int refused = 4;
     Result<std::uint64_t> inserted = std::uint64_t{0};
-    for (; inserted && refused < 2000; ++refused) inserted = store.insert(job_of(100 + refused));
+    for (int i = 0; i < 2000 && inserted; ++i) {
+      inserted = store.insert(job_of(1000 + 2000 * round + i));
+    }
     ASSERT_FALSE(inserted);
     EXPECT_EQ(inserted.error().code, Code::kResourceExhausted);
     TrainingJob job = *store.load(fmt::format("job-{}", 2 * round));

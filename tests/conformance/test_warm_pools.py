@@ -18,11 +18,14 @@ pytestmark = pytest.mark.sdk
 
 ROLE = "arn:aws:iam::000000000000:role/atelier"
 SCRIPT = """
-    import os, pathlib, tiny_package
+    import json, os, pathlib, tiny_package, urllib.request
     cache = pathlib.Path("/opt/ml/sagemaker/warmpoolcache")
     print(os.environ["TRAINING_JOB_NAME"], "found", sorted(path.name for path in cache.iterdir()))
     print("from", tiny_package.__file__)
     (cache / os.environ["TRAINING_JOB_NAME"]).write_text("downloaded once")
+    uri, ticket = os.environ["AWS_CONTAINER_CREDENTIALS_FULL_URI"], os.environ["AWS_CONTAINER_AUTHORIZATION_TOKEN"]
+    keys = json.load(urllib.request.urlopen(urllib.request.Request(uri, headers={"Authorization": ticket})))
+    print(os.environ["TRAINING_JOB_NAME"], "has", "keys" if keys["SecretAccessKey"] else "none")
     """
 
 
@@ -60,9 +63,10 @@ def use_the_sdk(folder):
         "found": [job["TrainingJob"]["TrainingJobName"] for job in found]}))
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("warm") / "data").start()
+# On the host's network the server sees whose program asks for keys: all of a pool are one user.
+@pytest.fixture(scope="module", params=[(), ("--host-network",)], ids=["own network", "the host's network"])
+def ran(request, tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("warm") / "data").start("127.0.0.1:0", *request.param)
     server.run("s3", "mb", "s3://models")
     server.run("init", "--sdk-config", str(server.data_dir / "config.yaml"),
                "--metadata", str(server.data_dir / "resource-metadata.json"))
@@ -82,6 +86,7 @@ def test_the_next_job_finds_packages_and_files_of_the_one_before(ran):
     assert "first found []" in first
     assert "Requirement already satisfied: tiny_package==1.0" in output
     assert "second found ['first']" in second
+    assert "first has keys" in output and "second has keys" in output
     assert result["pools"]["first"]["Status"] == "Reused"
     assert result["pools"]["first"]["ReusedByJob"] == "second"
     assert result["pools"]["first"]["ResourceRetainedBillableTimeInSeconds"] >= 1
