@@ -298,13 +298,10 @@ Result<void> serve(const ServeOptions& options) {
                                              return job_access.principal_of(claims);
                                            }};
   const std::unique_ptr<api::AuditLog> audit = TRY(api::AuditLog::open(folder / "audit"));
-  const std::unique_ptr<http::Handler> front_door =
-      api::make_front_door({session_keys, *s3, *jobs, clock, &session_keys, audit.get(),
-                            options.audit_reads,
-                            [&](std::string_view job, std::string_view peer) {
-                              return is_program_of(*jobs, job, peer);
-                            },
-                            region, kAccount});
+  const std::unique_ptr<http::Handler> front_door = api::make_front_door(
+      {session_keys, *s3, *jobs, clock, &session_keys, audit.get(), options.audit_reads,
+       [&](std::string_view job, std::string_view peer) { return is_program_of(*jobs, job, peer); },
+       region, kAccount});
   Listeners listeners = TRY(Listeners::start(options.listen, folder, *front_door));
   *url = listeners.local_url();
   jobs->run();

@@ -267,6 +267,6 @@ def network():
     attempt("a packet socket", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW))
 
 
-for part in (objects, presigned, other_services, tokens, host, network):
+for part in (objects, presigned, other_services, tokens, host) + ((network,) if ARGUMENTS["own_network"] else ()):
     part()
 print("attacks done", flush=True)
