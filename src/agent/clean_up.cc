@@ -8,6 +8,7 @@
 #include "agent/checkpoints.h"
 #include "agent/instances.h"
 #include "base/file.h"
+#include "base/own_folder.h"
 #include "compute/sandbox.h"
 
 namespace atelier::agent {

@@ -30,7 +30,6 @@
 #include "agent/supervisor.h"
 #include "agent/volume_watch.h"
 #include "agent/warm_folder.h"
-#include "base/own_folder.h"
 
 namespace atelier::agent {
 namespace fs = std::filesystem;
