@@ -164,11 +164,13 @@ TEST_F(StoreTest, AJobAndTheOneWhosePoolItTakesAreSavedTogetherOrNotAtAll) {
   add("a", 0);
   TrainingJob left = *store_->load("a");
   const std::uint64_t version = left.version;
-  left.warm = {"Reused", "a.f00d", std::chrono::seconds{60}, at(1), std::chrono::milliseconds{5},
-               "before", "b"};
+  left.warm = {"Reused",    "a.f00d",
+               "AKIAOWNER", std::chrono::seconds{60},
+               at(1),       std::chrono::milliseconds{5},
+               "before",    "b"};
   ++left.version;
   TrainingJob next = new_training_job("b", at(2));
-  next.warm = {"InUse", "a.f00d", std::chrono::seconds{0}, std::nullopt, {}, "a", ""};
+  next.warm = {"InUse", "a.f00d", "AKIAOWNER", std::chrono::seconds{0}, std::nullopt, {}, "a", ""};
   EXPECT_EQ(store_->insert(next, Store::Change{left, version + 1}).error().code, Code::kAborted);
   EXPECT_EQ(store_->load("b").error().code, Code::kNotFound);
   ASSERT_TRUE(store_->insert(next, Store::Change{left, version}));
