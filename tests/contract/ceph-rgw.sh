@@ -46,6 +46,11 @@ export CEPH_CONF=$D/ceph.conf
 monmaptool --create --fsid $FSID --addv a "[v1:127.0.0.1:$MON]" "$D/monmap"
 ceph-mon -i a --mkfs --monmap "$D/monmap" -c "$CEPH_CONF"
 ceph-mon -i a -c "$CEPH_CONF" --pid-file "$D/run/mon.pid"
+# It refuses commands (EPERM) until it has formed its quorum of one.
+for _ in $(seq 40); do
+  timeout 20 ceph -c "$CEPH_CONF" mon stat > /dev/null 2>&1 && break
+  sleep 0.5
+done
 UUID=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee
 timeout 60 ceph -c "$CEPH_CONF" osd new $UUID 0
 ceph-osd -i 0 -c "$CEPH_CONF" --mkfs --osd-uuid $UUID
