@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "agent/agent_test.h"
+#include "agent/own_network_test.h"
 #include "base/json.h"
-#include "compute/outward_network.h"
 
 namespace atelier::agent {
 namespace {
@@ -156,13 +156,6 @@ TEST_F(AgentTest, OutOfMemoryIsNamedWithItsLimit) {
                          "the job at its limit of 0.0625 GiB (ml.m5.large). "));
 }
 
-// Why this host gives jobs no network of their own; empty: it does.
-std::string no_own_network() {
-  Result<compute::OutwardNetwork> probe = compute::OutwardNetwork::begin({.identity = "probe"});
-  const Result<compute::SharedNetwork> ready = probe ? probe->ready() : probe.error();
-  return ready ? "" : "this host gives jobs no network of their own: " + ready.error().message;
-}
-
 TEST_F(AgentTest, OfTheHostsLoopbackAJobReachesItsServerAlone) {
   if (const std::string why = no_own_network(); !why.empty()) GTEST_SKIP() << why;
   const std::string port = spec_.s3.url.substr(spec_.s3.url.rfind(':') + 1);
@@ -187,6 +180,7 @@ TEST_F(AgentTest, OfTheHostsLoopbackAJobReachesItsServerAlone) {
 
 TEST_F(AgentTest, WhereNoNetworkOfItsOwnIsPossibleTheJobRunsOnTheHostsAndSaysWhy) {
   native("echo ran");
+  spec_.host_network = false;
   // The host's, but not at an address that could be passed on.
   spec_.s3.url.replace(spec_.s3.url.find("127.0.0.1"), 9, "s3.localhost");
   EXPECT_EQ(run().kind, "completed");

@@ -18,6 +18,7 @@
 
 #include "agent/journal.h"
 #include "agent/log_file.h"
+#include "agent/own_network_test.h"
 #include "agent/spec.h"
 #include "base/file.h"
 #include "objects/testing.h"
@@ -41,6 +42,7 @@ class AgentTest : public testing::Test {
     spec_.vcpus = 2;
     spec_.memory_gib = 2;
     spec_.stop_grace = std::chrono::seconds{1};
+    spec_.host_network = !no_own_network().empty();
   }
 
   void native(const std::string& script) {
