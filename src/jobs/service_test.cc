@@ -292,6 +292,9 @@ TEST_F(ServiceTest, AJobOfADeletedOnesNameNeverGetsItsFolder) {
   }
   create({.name = "a", .work_ms = 60000});
   wait_until(*service_, "a", trains);
+  while (starts("a").empty()) {  // its program begins after its agent has said so
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
   EXPECT_EQ(starts("a"), "1") << "of the new job alone";
   open_and_run();
   EXPECT_EQ(service_->describe("a")->secondary_status, "Training");
