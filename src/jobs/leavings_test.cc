@@ -1,15 +1,12 @@
 // What a start does with what it finds: links, strangers' files, and jobs without their records.
 #include "jobs/leavings.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 
 #include "base/file.h"
 #include "base/id.h"
-#include "jobs/service.h"
-#include "jobs/testing.h"
+#include "jobs/service_test.h"
 
 namespace atelier::jobs {
 namespace {
@@ -19,32 +16,7 @@ using ::testing::HasSubstr;
 using testing::TestJob;
 using testing::wait_for_end;
 
-class LeavingsTest : public ::testing::Test {
- protected:
-  TempFolder folder_ = *TempFolder::create();
-  ServiceOptions options_ = testing::options_for(folder_.path() / "jobs", FAKE_AGENT);
-  std::unique_ptr<Service> service_;
-
-  void open() {
-    service_.reset();
-    auto service = Service::open(options_, system_clock());
-    ASSERT_TRUE(service) << service.error().message;
-    service_ = *std::move(service);
-  }
-  void open_and_run() {
-    open();
-    service_->run();
-  }
-  void create(const TestJob& job) {
-    const auto arn = service_->create({testing::request_for(job), ""});
-    ASSERT_TRUE(arn) << arn.error().message;
-  }
-  // Until it has left, some milliseconds after its last event.
-  void wait_for_agent(const std::string& name) {
-    const UniqueFd lock = *open_file(options_.folder / name / "agent.lock", O_RDONLY);
-    ASSERT_EQ(flock(lock.get(), LOCK_SH), 0);
-  }
-};
+class LeavingsTest : public testing::ServiceTest {};
 
 TEST_F(LeavingsTest, AFolderThatIsALinkIsRefusedByItsNameAndLosesNothing) {
   const fs::path victim = folder_.path() / "victim";

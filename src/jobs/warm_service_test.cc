@@ -10,9 +10,8 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "jobs/request.h"
-#include "jobs/service.h"
+#include "jobs/service_test.h"
 #include "jobs/store.h"
-#include "jobs/testing.h"
 
 namespace atelier::jobs {
 namespace {
@@ -23,20 +22,8 @@ using testing::TestJob;
 using testing::wait_for_end;
 using testing::wait_until;
 
-class WarmServiceTest : public ::testing::Test {
+class WarmServiceTest : public testing::ServiceTest {
  protected:
-  TempFolder folder_ = *TempFolder::create();
-  ServiceOptions options_ = testing::options_for(folder_.path() / "jobs", FAKE_AGENT);
-  std::unique_ptr<Service> service_;
-
-  WarmServiceTest() { options_.scan_interval = std::chrono::hours{1}; }
-  void open_and_run() {
-    service_.reset();
-    auto service = Service::open(options_, system_clock());
-    ASSERT_TRUE(service) << service.error().message;
-    service_ = *std::move(service);
-    service_->run();
-  }
   void create(const TestJob& job) {
     const auto arn = service_->create({testing::request_for(job), "", "arn:aws:iam::0:user/ada"});
     ASSERT_TRUE(arn) << arn.error().message;
